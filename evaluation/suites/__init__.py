@@ -1,0 +1,1 @@
+"""Benchmarks: samples and their scoring, one per file."""

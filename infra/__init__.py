@@ -1,0 +1,1 @@
+"""The outermost room: the `remask` command, set-up and launchers."""

@@ -1,0 +1,27 @@
+"""The `remask` command: each verb hands over to its module.
+
+remask doctor                                          what this machine can run, and why not
+remask revise --checkpoint runs/tour 4132331414233243  revise boards with a checkpoint
+remask VERB --help                                     options and examples of a verb
+"""
+
+import importlib
+import sys
+
+VERBS = {"doctor": "infra.doctor", "revise": "infra.revise"}
+
+
+def main(argv: list[str] | None = None) -> None:
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help"):
+        print((__doc__ or "").strip())
+        return
+    verb, *rest = argv
+    if verb not in VERBS:
+        print(f"remask: no verb {verb!r}; there are {', '.join(VERBS)}", file=sys.stderr)
+        raise SystemExit(2)
+    importlib.import_module(VERBS[verb]).main(rest)
+
+
+if __name__ == "__main__":
+    main()

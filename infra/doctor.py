@@ -1,0 +1,59 @@
+"""What this machine can run, and why not.
+
+remask doctor
+"""
+
+import argparse
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from kernels.build import native
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="remask doctor", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.parse_args(argv)
+    table = Table("", "item", "found", box=None, pad_edge=False)
+    for good, item, found in findings():
+        table.add_row("[green]✓[/]" if good else "[yellow]–[/]", item, found)
+    Console().print(table)
+
+
+def findings() -> Iterator[tuple[bool, str, str]]:
+    """(is it there, what, details) for each thing that matters."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    yield True, "Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    yield True, "torch", f"{torch.__version__}, {torch.get_num_threads()} threads on {cores} cores"
+    cpu = native("cpu")
+    yield cpu.library is not None, "CPU kernels", _kernel(cpu.library is not None, cpu.detail)
+    if torch.cuda.is_available():
+        yield (
+            True,
+            "GPU",
+            ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())),
+        )
+        cuda = native("cuda")
+        yield (
+            cuda.library is not None,
+            "CUDA kernels",
+            _kernel(cuda.library is not None, cuda.detail),
+        )
+    else:
+        toolkit = shutil.which("nvcc") or "none"
+        yield False, "GPU", f"none that torch sees: everything runs on the CPU (nvcc: {toolkit})"
+
+
+def _kernel(is_compiled: bool, detail: str) -> str:
+    return f"compiled: {detail}" if is_compiled else f"reference path, slower: {detail}"
+
+
+if __name__ == "__main__":
+    main()

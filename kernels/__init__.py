@@ -1,0 +1,11 @@
+"""The history operators: past token embeddings, rotated by their age and faded, as one sum."""
+
+from kernels.build import is_compiled
+from kernels.ops import history_embed, history_step
+from kernels.reference import state_at
+
+# Hugging Face publishes an unrelated package of this name, which transformers looks for and uses
+# from version 0.17 on. This number stays below that, so that transformers leaves ours alone.
+__version__ = "0.1.0"
+
+__all__ = ["history_embed", "history_step", "is_compiled", "state_at"]

@@ -1,0 +1,181 @@
+"""The history operators in plain PyTorch: the definition of correct.
+
+`accumulate` is the method as the paper writes it, one state after another. `history_step` and
+`history_embed` are what the operators run where nothing is compiled. A pair (2j, 2j+1) of a vector
+is read as a complex number, and a rotation with decay is then a complex factor.
+"""
+
+import functools
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+ROTATION_BASE = 10000.0
+
+
+def lag_factors(
+    lags: Tensor, width: int, *, decay: float, rotate: bool, dtype: torch.dtype = torch.float64
+) -> Tensor:
+    """The weight of a state of each age: decay^lag · exp(-i·lag·θ_j), θ_j = 10000^(-2j/D).
+
+    Args:
+        lags: Ages in steps, [L].
+        width: D, even.
+        decay: γ in (0, 1].
+        rotate: False gives the unrotated sum.
+        dtype: Of the result; the computation is in float64.
+
+    Returns:
+        Complex factors as interleaved pairs, [L, D].
+    """
+    lags = lags.to(torch.float64)[:, None]  # [L, 1]
+    pair = torch.arange(width // 2, dtype=torch.float64, device=lags.device)
+    angle = -lags * ROTATION_BASE ** (-2 * pair / width) * rotate  # [L, D/2]
+    factors = torch.polar(decay**lags * torch.ones_like(angle), angle)
+    return torch.view_as_real(factors).flatten(-2).to(dtype)  # [L, D]
+
+
+@functools.lru_cache(maxsize=32)
+def turn(
+    width: int, decay: float, rotate: bool, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """The factor γ·R_{-1} by which a history ages one step, [D]."""
+    with torch.inference_mode(False):  # cached, so it must serve training too
+        lag = torch.ones(1, device=device)
+        return lag_factors(lag, width, decay=decay, rotate=rotate, dtype=dtype)[0]
+
+
+@functools.lru_cache(maxsize=32)
+def coefficient_table(
+    width: int,
+    horizon: int,
+    decay: float,
+    rotate: bool,
+    window: int | None,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor:
+    """C[m], the summed factors of the m youngest states, for m = 0 .. horizon + 1: [T+2, D].
+
+    A window of W lets only ages 0 .. W count, so C stays at C[W+1] from there on.
+    """
+    with torch.inference_mode(False):  # cached, so it must serve training too
+        lags = torch.arange(horizon + 1, device=device)
+        factors = lag_factors(lags, width, decay=decay, rotate=rotate)  # [T+1, D]
+        if window is not None:
+            factors[window + 1 :] = 0
+        return F.pad(factors.cumsum(0), (0, 0, 1, 0)).to(dtype)  # [T+2, D]
+
+
+def state_at(
+    target: Tensor,
+    wrong: Tensor,
+    masked_at: Tensor,
+    revealed_at: Tensor,
+    step: Tensor | int,
+    mask_id: int,
+) -> Tensor:
+    """Tokens at one step: `wrong` before `masked_at`, MASK before `revealed_at`, then `target`.
+
+    Args:
+        target, wrong, masked_at, revealed_at: [B, N].
+        step: One step for all, or [B, 1].
+        mask_id: Id of the mask token.
+    """
+    not_wrong = torch.where(step < revealed_at, mask_id, target)
+    return torch.where(step < masked_at, wrong, not_wrong)
+
+
+def accumulate(
+    weight: Tensor,
+    target: Tensor,
+    wrong: Tensor,
+    masked_at: Tensor,
+    revealed_at: Tensor,
+    step: Tensor,
+    *,
+    mask_id: int,
+    decay: float,
+    rotate: bool = True,
+) -> Tensor:
+    """a^(t) by the recurrence a^(k) = e^(k) + γ R_{-1} a^(k-1). Shapes as the operator's."""
+    dtype = torch.promote_types(weight.dtype, torch.float32)
+    aging = turn(weight.shape[1], decay, rotate, dtype, weight.device)
+    acc = torch.zeros(*target.shape, weight.shape[1], dtype=dtype, device=weight.device)
+    for k in range(int(step.max()) + 1 if step.numel() else 0):
+        state = state_at(target, wrong, masked_at, revealed_at, k, mask_id)
+        moved = history_step(acc, F.embedding(state.long(), weight), aging)
+        acc = torch.where((k <= step)[:, None, None], moved, acc)
+    return acc
+
+
+def history_step(acc: Tensor, embed: Tensor, turn: Tensor) -> Tensor:
+    """One step of the recurrence: embed + turn · acc, [..., D] in acc's dtype."""
+    return embed + complex_product(turn, acc)
+
+
+def history_embed(
+    weight: Tensor,
+    target: Tensor,
+    wrong: Tensor,
+    masked_at: Tensor,
+    revealed_at: Tensor,
+    step: Tensor,
+    table: Tensor,
+    mask_id: int,
+) -> Tensor:
+    """a^(t) from its three pieces, [B, N, D]: the cost does not grow with the horizon."""
+    acc = torch.zeros(*target.shape, weight.shape[1], dtype=table.dtype, device=weight.device)
+    for token, upto, newer in _pieces(target, wrong, masked_at, revealed_at, step, mask_id):
+        coefficient = table[upto] - table[newer]  # [B, N, D]
+        acc = acc + complex_product(coefficient, F.embedding(token, weight).to(table.dtype))
+    return acc
+
+
+def history_embed_backward(
+    grad: Tensor,
+    target: Tensor,
+    wrong: Tensor,
+    masked_at: Tensor,
+    revealed_at: Tensor,
+    step: Tensor,
+    table: Tensor,
+    mask_id: int,
+    vocab_size: int,
+) -> Tensor:
+    """Gradient of `history_embed` in weight: conj(coefficient) · grad, added into rows; [V, D]."""
+    conjugate = torch.tensor([1.0, -1.0], dtype=table.dtype, device=table.device)
+    out = torch.zeros(vocab_size, grad.shape[-1], dtype=table.dtype, device=grad.device)
+    for token, upto, newer in _pieces(target, wrong, masked_at, revealed_at, step, mask_id):
+        coefficient = (table[upto] - table[newer]).unflatten(-1, (-1, 2)) * conjugate
+        turned = complex_product(coefficient.flatten(-2), grad)
+        out.index_add_(0, token.flatten(), turned.flatten(0, 1))
+    return out
+
+
+def complex_product(factor: Tensor, x: Tensor) -> Tensor:
+    """Product of vectors of interleaved pairs, broadcasting factor against x."""
+    re, im = factor.unflatten(-1, (-1, 2)).unbind(-1)
+    even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)
+    return torch.stack((re * even - im * odd, re * odd + im * even), dim=-1).flatten(-2)
+
+
+def _pieces(
+    target: Tensor,
+    wrong: Tensor,
+    masked_at: Tensor,
+    revealed_at: Tensor,
+    step: Tensor,
+    mask_id: int,
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """(token, upto, newer) per piece, [B, N] each: the states of age newer .. upto-1 show token."""
+    states = (step.long()[:, None] + 1).expand(target.shape)
+    since_masked = states - torch.minimum(masked_at.long(), states)
+    since_revealed = states - torch.minimum(revealed_at.long(), states)
+    mask = torch.full_like(states, mask_id)
+    return [
+        (wrong.long(), states, since_masked),
+        (mask, since_masked, since_revealed),
+        (target.long(), since_revealed, torch.zeros_like(states)),
+    ]

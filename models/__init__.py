@@ -1,0 +1,27 @@
+"""Everything that maps states to logits and logits to states."""
+
+from models.backbone import Backbone
+from models.baselines import P2, Absorbing, ReMDM
+from models.beliefs import Sampling
+from models.checkpoint import CheckpointError, load, save
+from models.decoding import Action, Revision, RevisionPolicy, revise
+from models.history import HistoryConfig
+from models.sudoku import SudokuConfig, SudokuMDM
+
+__all__ = [
+    "P2",
+    "Absorbing",
+    "Action",
+    "Backbone",
+    "CheckpointError",
+    "HistoryConfig",
+    "ReMDM",
+    "Revision",
+    "RevisionPolicy",
+    "Sampling",
+    "SudokuConfig",
+    "SudokuMDM",
+    "load",
+    "revise",
+    "save",
+]

@@ -1,0 +1,61 @@
+"""What every backbone offers: embeddings in, logits out, and the few facts a reviser needs.
+
+History Reference works between the two halves: it takes what `embed` returns, adds the past, and
+hands the sum to `hidden`. A backbone whose outputs are shifted by a position (Dream) or whose
+padding needs a mask deals with that inside `hidden`, so that nobody else has to know.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from models.history import HistoryConfig
+
+
+class Backbone(nn.Module, ABC):
+    """A mask diffusion model: tokens with MASK among them to a distribution per position."""
+
+    kind: ClassVar[str]
+    """Name in a checkpoint's config.json."""
+    config: Any
+    """Frozen dataclass that shaped the model."""
+    mask_id: int
+    vocab_size: int
+    """Rows of the embedding, MASK included."""
+    history: HistoryConfig
+    """How past states reach this model: what it was trained with."""
+
+    @property
+    @abstractmethod
+    def token_embedding(self) -> Tensor:
+        """wte, [V, D]."""
+
+    @abstractmethod
+    def hidden(self, embeds: Tensor, *, attention_mask: Tensor | None = None) -> Tensor:
+        """Embeddings [B, N, D] to final hidden states [B, N, D], the i-th predicting position i.
+
+        Args:
+            embeds: Token embeddings, with or without their past, in the model's dtype.
+            attention_mask: Bool [B, N], false at padding; none when there is no padding.
+        """
+
+    @abstractmethod
+    def head(self, hidden: Tensor) -> Tensor:
+        """Hidden states [..., D] to logits [..., V]; apart, so that they can be made piecemeal."""
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Token ids [B, N] to embeddings [B, N, D]."""
+        return F.embedding(ids, self.token_embedding)
+
+    def logits(self, embeds: Tensor, *, attention_mask: Tensor | None = None) -> Tensor:
+        """Embeddings [B, N, D] to logits over V ∪ {MASK}, [B, N, V]."""
+        return self.head(self.hidden(embeds, attention_mask=attention_mask))
+
+    @property
+    def allowed_ids(self) -> Tensor:
+        """Bool [V]: ids that may be revealed or proposed; never MASK."""
+        ids = torch.arange(self.vocab_size, device=self.token_embedding.device)
+        return ids != self.mask_id

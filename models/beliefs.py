@@ -1,0 +1,132 @@
+"""What a model believes at each position, boiled down from logits to a few numbers.
+
+Decoders need, per position: the token to reveal, how confident that is, and how much more likely
+MASK is than what stands there. These are read off the head a chunk of positions at a time, so that
+the logits of a large vocabulary never exist for a whole batch.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from models.backbone import Backbone
+from models.noise import Noise
+
+Ranking = Literal["probability", "entropy", "margin"]
+
+CHUNK_ELEMENTS = 1 << 24
+"""Logits held at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How the token to reveal is drawn from p(·) over V."""
+
+    temperature: float = 0.0
+    """0 takes the most likely token."""
+    top_p: float = 1.0
+    """Draw among the fewest tokens that hold this much probability."""
+
+    def __post_init__(self) -> None:
+        if self.temperature < 0:
+            raise ValueError(f"temperature must be 0 or more, got {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must lie in (0, 1], got {self.top_p}")
+
+
+@dataclass(frozen=True)
+class Beliefs:
+    """Per position, [B, N] each; where nothing was read, candidate is the present token."""
+
+    candidate: Tensor
+    """Token to reveal: drawn from V, so never MASK."""
+    log_prob: Tensor
+    """log p(candidate) over V; -inf where nothing was read."""
+    confidence: Tensor
+    """What reveals are ranked by, higher first: log_prob, -entropy, or the lead p₁ - p₂."""
+    doubt: Tensor
+    """log p(MASK) - log p(current token), over V ∪ {MASK}; -inf where nothing was read."""
+
+
+def read_beliefs(
+    backbone: Backbone,
+    hidden: Tensor,
+    tokens: Tensor,
+    where: Tensor,
+    *,
+    sampling: Sampling,
+    ranking: Ranking,
+    noise: Noise,
+) -> Beliefs:
+    """Apply the head at the chosen positions and boil its logits down.
+
+    Args:
+        backbone: Whose head to apply.
+        hidden: Final hidden states, [B, N, D].
+        tokens: Current state, [B, N].
+        where: Positions to read, bool [B, N].
+        sampling: How the candidate is drawn.
+        ranking: What confidence means.
+        noise: Randomness for drawing, by row, step and position.
+    """
+    rows, positions = where.nonzero(as_tuple=True)  # [P] each
+    blank = torch.full(tokens.shape, -math.inf, device=tokens.device)
+    beliefs = Beliefs(tokens.clone(), blank, blank.clone(), blank.clone())
+    forbidden = ~backbone.allowed_ids
+    for row, position in zip(
+        *(x.split(max(1, CHUNK_ELEMENTS // backbone.vocab_size)) for x in (rows, positions)),
+        strict=True,
+    ):
+        logits = backbone.head(hidden[row, position]).float()  # [P, V]
+        _check_finite(logits, row, position, noise)
+        at = (row, position)
+        current = logits.gather(1, tokens[at][:, None])[:, 0]
+        beliefs.doubt[at] = logits[:, backbone.mask_id] - current
+        log_probs = logits.masked_fill(forbidden, -math.inf).log_softmax(-1)
+        candidate = _draw(log_probs, sampling, noise, row, position)
+        log_prob = log_probs.gather(1, candidate[:, None])[:, 0]
+        beliefs.candidate[at] = candidate
+        beliefs.log_prob[at] = log_prob
+        beliefs.confidence[at] = _confidence(log_probs, log_prob, ranking)
+    return beliefs
+
+
+def _draw(
+    log_probs: Tensor, sampling: Sampling, noise: Noise, row: Tensor, position: Tensor
+) -> Tensor:
+    if sampling.temperature == 0:
+        return log_probs.argmax(-1)
+    if sampling.top_p < 1:
+        ordered, token = log_probs.sort(-1, descending=True)
+        before = ordered.exp().cumsum(-1) - ordered.exp()  # mass of the likelier tokens
+        cut = ordered.masked_fill(before >= sampling.top_p, -math.inf)
+        log_probs = torch.empty_like(cut).scatter_(-1, token, cut)
+    # argmax of log p + T·Gumbel draws from softmax(log p / T).
+    gumbel = noise.gumbel(row, position, log_probs.shape[-1])
+    return (log_probs.double() + sampling.temperature * gumbel).argmax(-1)
+
+
+def _confidence(log_probs: Tensor, log_prob: Tensor, ranking: Ranking) -> Tensor:
+    match ranking:
+        case "probability":
+            return log_prob
+        case "entropy":
+            return torch.special.entr(log_probs.exp()).sum(-1).neg()
+        case "margin":
+            best = log_probs.topk(min(2, log_probs.shape[-1]), dim=-1).values.exp()
+            return best[:, 0] - best[:, 1:].sum(-1)
+
+
+def _check_finite(logits: Tensor, row: Tensor, position: Tensor, noise: Noise) -> None:
+    """-inf rules a token out and is fine; NaN, +inf, or nothing left to choose from is not."""
+    bad = ~logits.logsumexp(-1).isfinite()
+    if bad.any():
+        first = int(bad.nonzero()[0])
+        raise ValueError(
+            f"the model gave NaN or infinite logits at step {noise.step}, row "
+            f"{int(noise.row_ids[row[first]])}, position {int(position[first])}; check the "
+            "checkpoint and its dtype"
+        )

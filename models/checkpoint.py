@@ -1,0 +1,167 @@
+"""Checkpoints as folders: safetensors weights and the config that shaped them.
+
+    config.json          format, backbone kind, its config, the history settings
+    model.safetensors    one tensor per parameter
+
+Nothing is unpickled and no code is run from a checkpoint. A folder appears whole or not at all.
+"""
+
+import dataclasses
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from models.backbone import Backbone
+from models.history import HistoryConfig
+from models.sudoku import SudokuConfig, SudokuMDM
+
+FORMAT = 1
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+
+# A new backbone is one line here.
+BACKBONES: dict[str, tuple[type, type]] = {SudokuMDM.kind: (SudokuConfig, SudokuMDM)}
+
+
+class CheckpointError(ValueError):
+    """A folder that is not a checkpoint we can read; the message says what is wrong with it."""
+
+
+def save(backbone: Backbone, path: str | os.PathLike[str]) -> None:
+    """Write a checkpoint folder, replacing one that is there."""
+    folder = Path(path)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if folder.exists() and not (folder / CONFIG).is_file():
+        raise CheckpointError(f"{folder} exists and is no checkpoint; choose another folder")
+    aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    try:
+        settings = {
+            "format": FORMAT,
+            "kind": backbone.kind,
+            "config": dataclasses.asdict(backbone.config),
+            "history": dataclasses.asdict(backbone.history),
+        }
+        (aside / CONFIG).write_text(json.dumps(settings, indent=2) + "\n")
+        tensors = {name: x.detach().contiguous() for name, x in backbone.state_dict().items()}
+        save_file(tensors, aside / WEIGHTS)
+        aside.chmod(0o755)  # mkdtemp makes it private
+        if folder.exists():  # a kill between the two renames leaves the old one beside, whole
+            folder.rename(old := Path(f"{aside}.old"))
+            aside.rename(folder)
+            shutil.rmtree(old)
+        else:
+            aside.rename(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def load(
+    path_or_name: str | os.PathLike[str],
+    *,
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | None = None,
+) -> Backbone:
+    """Read a checkpoint folder, ready to decode.
+
+    Args:
+        path_or_name: The folder.
+        device: Where to put the weights; the CPU when none.
+        dtype: What to store them in; as saved when none.
+    """
+    folder = Path(path_or_name)
+    kind, config, history = _read_settings(folder)
+    _, backbone_type = BACKBONES[kind]
+    with torch.device("meta"):
+        backbone = backbone_type(config, history)
+    wanted = {name: x.shape for name, x in backbone.state_dict().items()}
+    tensors = _read_tensors(folder / WEIGHTS, wanted, str(device or "cpu"), dtype)
+    backbone.load_state_dict(tensors, assign=True)
+    _materialise_buffers(backbone, backbone_type, config, history, device)
+    return backbone.eval()
+
+
+def _read_settings(folder: Path) -> tuple[str, Any, HistoryConfig]:
+    if not folder.is_dir():
+        raise CheckpointError(f"there is no checkpoint folder at {folder}")
+    pickles = sorted(x.name for x in folder.iterdir() if x.suffix in PICKLES)
+    missing = [name for name in (CONFIG, WEIGHTS) if not (folder / name).is_file()]
+    if missing:
+        hint = f"; {pickles} may run code when read, convert it to safetensors" if pickles else ""
+        raise CheckpointError(f"{folder} lacks {' and '.join(missing)}{hint}")
+    try:
+        settings = json.loads((folder / CONFIG).read_text())
+    except ValueError as error:
+        raise CheckpointError(f"{folder / CONFIG} is not JSON: {error}") from error
+    if not isinstance(settings, dict) or not settings.keys() >= {
+        "format",
+        "kind",
+        "config",
+        "history",
+    }:
+        raise CheckpointError(
+            f"{folder / CONFIG} is not one of ours: it needs format, kind, config and history"
+        )
+    if settings["format"] != FORMAT:
+        raise CheckpointError(
+            f"{folder} has checkpoint format {settings['format']}, this reader takes {FORMAT}; "
+            "save it anew with a matching version"
+        )
+    kind = settings["kind"]
+    if kind not in BACKBONES:
+        raise CheckpointError(f"{folder} holds a {kind!r} backbone; known are {sorted(BACKBONES)}")
+    try:
+        config = BACKBONES[kind][0](**settings["config"])
+        history = HistoryConfig(**settings["history"])
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{folder / CONFIG}: {error}") from error
+    return kind, config, history
+
+
+def _read_tensors(
+    path: Path, wanted: dict[str, torch.Size], device: str, dtype: torch.dtype | None
+) -> dict[str, torch.Tensor]:
+    try:
+        with safe_open(path, framework="pt", device=device) as file:
+            found = set(file.keys())
+            _check_names(path, set(wanted), found)
+            tensors = {}
+            for name, shape in wanted.items():
+                tensor = file.get_tensor(name)
+                if tensor.shape != shape:
+                    raise CheckpointError(
+                        f"{path}: {name} is {list(tensor.shape)}, the config says {list(shape)}"
+                    )
+                tensors[name] = tensor if dtype is None else tensor.to(dtype)
+            return tensors
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} is damaged or not safetensors: {error}") from error
+
+
+def _check_names(path: Path, wanted: set[str], found: set[str]) -> None:
+    missing, foreign = sorted(wanted - found), sorted(found - wanted)
+    if missing or foreign:
+        parts = [f"lacks {missing[:3]}"] * bool(missing) + [f"has unknown {foreign[:3]}"] * bool(
+            foreign
+        )
+        raise CheckpointError(
+            f"{path} {' and '.join(parts)} ({len(missing)} missing, {len(foreign)} unknown); it "
+            "does not belong to this config"
+        )
+
+
+def _materialise_buffers(backbone, backbone_type, config, history, device) -> None:
+    """Buffers that are not saved follow from the config: take them from a model built for real."""
+    if any(x.is_meta for x in backbone.buffers()):
+        built = dict(backbone_type(config, history).named_buffers())
+        for name, buffer in list(backbone.named_buffers()):
+            if buffer.is_meta:
+                owner, _, leaf = name.rpartition(".")
+                value = built[name].to(device or "cpu")
+                backbone.get_submodule(owner).register_buffer(leaf, value, persistent=False)

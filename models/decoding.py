@@ -1,0 +1,461 @@
+"""The revision rule and the denoising loop. Reads beside SPEC §1.
+
+At every step and position the model keeps, re-masks or reveals. `RevisionPolicy` is that rule with
+its options; `revise` runs any policy, the baselines of `models/baselines.py` among them, and
+records what happened.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from models.backbone import Backbone
+from models.beliefs import Beliefs, Ranking, Sampling, read_beliefs
+from models.history import HistoryConfig, HistoryState
+from models.noise import Noise
+
+
+class Action(IntEnum):
+    """What happened at a position in a step."""
+
+    KEEP = 0
+    """A visible token stayed."""
+    REMASK = 1
+    """A visible token became MASK."""
+    REVEAL = 2
+    """MASK became a token."""
+    WAIT = 3
+    """MASK stayed."""
+
+
+@dataclass(frozen=True)
+class View:
+    """All that a policy may look at when it decides on a step; tensors are [B, N] unless noted."""
+
+    tokens: Tensor
+    start: Tensor
+    """The state that decoding began with."""
+    editable: Tensor
+    is_masked: Tensor
+    """Editable and now MASK."""
+    is_visible: Tensor
+    """Editable and now a token."""
+    beliefs: Beliefs
+    revealed_with: Tensor
+    """log p of each token when it was revealed; 0 for those given at the start."""
+    step: int
+    max_steps: int
+    mask_id: int
+    noise: Noise
+
+
+class Policy(Protocol):
+    """How beliefs become actions. A frozen dataclass: whatever varies is in the view."""
+
+    @property
+    def sampling(self) -> Sampling: ...
+
+    @property
+    def ranking(self) -> Ranking: ...
+
+    @property
+    def reads_visible(self) -> bool:
+        """Are beliefs needed at visible positions too?"""
+        ...
+
+    def act(self, view: View) -> tuple[Tensor, Tensor]:
+        """What to re-mask among the visible and what to reveal among the masked, bool [B, N]."""
+        ...
+
+    def is_finished(self, num_masked: Tensor, idle_steps: Tensor) -> Tensor:
+        """Which rows need no further step, bool [B], by masks left and steps without action."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class RevisionPolicy:
+    """Reflective Masking: re-mask what MASK is likelier than, keep the rest, reveal the masked."""
+
+    reveal_count: int | None = None
+    """Reveal this many per step, the most confident first; all when none."""
+    reveal_threshold: float | None = None
+    """Reveal those at least this probable, and always the most confident one."""
+    block_length: int | None = None
+    """Open blocks of this many editable positions from left to right, each when those before it
+    hold no MASK; one block when none."""
+    margin: float = 0.0
+    """Re-mask when log p(MASK) exceeds log p(token) by more than this many nats."""
+    remask_cap: int | None = None
+    """Re-mask at most this many per step, the most doubted first."""
+    patience: int = 1
+    """End a row after this many steps without action."""
+    sampling: Sampling = field(default_factory=Sampling)
+
+    ranking: Ranking = field(default="probability", init=False)
+    reads_visible: bool = field(default=True, init=False)
+
+    def __post_init__(self) -> None:
+        if self.reveal_count is not None and self.reveal_threshold is not None:
+            raise ValueError("give reveal_count or reveal_threshold, not both")
+        if self.reveal_threshold is not None and not 0 < self.reveal_threshold <= 1:
+            raise ValueError(f"reveal_threshold must lie in (0, 1], got {self.reveal_threshold}")
+        if self.margin < 0:
+            raise ValueError(f"margin must be 0 or more nats, got {self.margin}")
+        for name, least in (("reveal_count", 1), ("block_length", 1), ("remask_cap", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}, got {value}")
+        if self.patience < 1:
+            raise ValueError(f"patience must be at least 1 step, got {self.patience}")
+
+    def act(self, view: View) -> tuple[Tensor, Tensor]:
+        may_remask, may_reveal = view.is_visible, view.is_masked
+        if self.block_length is not None:
+            block = block_index(view.editable, self.block_length)
+            opened = open_block(block, view.is_masked)
+            may_remask = may_remask & (block <= opened)
+            may_reveal = may_reveal & (block == opened)
+        return self._remask(view.beliefs, may_remask), self._reveal(view.beliefs, may_reveal)
+
+    def is_finished(self, num_masked: Tensor, idle_steps: Tensor) -> Tensor:
+        return idle_steps >= self.patience
+
+    def _remask(self, beliefs: Beliefs, eligible: Tensor) -> Tensor:
+        remask = eligible & (beliefs.doubt > self.margin)  # a tie keeps
+        if self.remask_cap is None:
+            return remask
+        return highest(beliefs.doubt, remask, self.remask_cap)
+
+    def _reveal(self, beliefs: Beliefs, eligible: Tensor) -> Tensor:
+        if self.reveal_count is not None:
+            return highest(beliefs.confidence, eligible, self.reveal_count)
+        if self.reveal_threshold is not None:
+            sure = eligible & (beliefs.log_prob >= math.log(self.reveal_threshold))
+            return sure | highest(beliefs.confidence, eligible, 1)
+        return eligible
+
+
+@dataclass(frozen=True)
+class RevisionStats:
+    """Counts per row, [B] each."""
+
+    steps: Tensor
+    """Steps taken, the closing reveal included."""
+    forward_passes: Tensor
+    """Times the model was run on this row."""
+    remasked: Tensor
+    revealed: Tensor
+    left_masked: Tensor
+    """MASKs still there when decoding ended, revealed in a closing step of their own."""
+
+
+@dataclass(frozen=True)
+class Revision:
+    """What a decode gave and how it came about."""
+
+    tokens: Tensor
+    """Final state, [B, N]; no editable position is MASK."""
+    trajectory: Tensor
+    """States from the start to the end, [K+1, B, N] int32; a finished row repeats its last."""
+    actions: Tensor
+    """`Action` taken between them, [K, B, N] int8; KEEP once a row has finished."""
+    stats: RevisionStats
+
+    def row_states(self, row: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Each state of one row with the actions that led on from it, up to the row's end."""
+        for k in range(int(self.stats.steps[row])):
+            yield self.trajectory[k, row], self.actions[k, row]
+
+
+@torch.inference_mode()
+def revise(
+    backbone: Backbone,
+    tokens: Tensor,
+    editable: Tensor | None = None,
+    *,
+    history: HistoryConfig | None = None,
+    policy: Policy | None = None,
+    max_steps: int,
+    attention_mask: Tensor | None = None,
+    seed: int = 0,
+    row_ids: Tensor | None = None,
+    batch_size: int | None = None,
+) -> Revision:
+    """Denoise sequences step by step, revising what is already there.
+
+    A row ends when its policy says so or after `max_steps`; any MASK left is then revealed in one
+    closing step. Finished rows leave the batch. A row's result does not depend on its batch.
+
+    Args:
+        backbone: The model.
+        tokens: Start states, [B, N]; MASK is allowed at editable positions.
+        editable: E, bool [B, N]; all positions when none. Other positions never change.
+        history: How past states are seen; as the backbone was trained when none.
+        policy: The rule; `RevisionPolicy()` when none.
+        max_steps: Steps at most, besides the closing one.
+        attention_mask: Bool [B, N], false at padding.
+        seed: Of policies that draw.
+        row_ids: What makes each row's draws its own, [B]; its index when none.
+        batch_size: Rows decoded at once; all when none.
+
+    Returns:
+        Final tokens, trajectory, actions and counts, on the device of `tokens`. No rows give an
+        empty result; a row with nothing editable comes back as it was, without a forward pass.
+    """
+    if max_steps < 1:
+        raise ValueError(f"max_steps must be at least 1, got {max_steps}")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    if editable is None:
+        editable = torch.ones_like(tokens, dtype=torch.bool)
+    _check_start(backbone, tokens, editable, attention_mask, row_ids)
+    if row_ids is None:
+        row_ids = torch.arange(tokens.shape[0])
+    device = backbone.token_embedding.device
+    parts = [
+        _revise_batch(
+            backbone,
+            tokens[rows].to(device, torch.long),
+            editable[rows].to(device),
+            history or backbone.history,
+            policy or RevisionPolicy(),
+            max_steps,
+            None if attention_mask is None else attention_mask[rows].to(device),
+            seed,
+            row_ids[rows].to(device, torch.long),
+        )
+        for rows in torch.arange(tokens.shape[0]).split(batch_size or max(1, tokens.shape[0]))
+    ]
+    return _join(parts, tokens)
+
+
+def block_index(editable: Tensor, length: int) -> Tensor:
+    """Which block each editable position is in, counting from the left, [B, N]."""
+    return (editable.cumsum(-1) - 1).clamp(min=0) // length
+
+
+def open_block(block: Tensor, is_masked: Tensor) -> Tensor:
+    """The first block that holds a MASK, [B, 1]; the last block where there is none."""
+    return torch.where(is_masked, block, block.amax(-1, keepdim=True)).amin(-1, keepdim=True)
+
+
+def highest(score: Tensor, eligible: Tensor, count: Tensor | int) -> Tensor:
+    """The `count` eligible positions of highest score in each row, bool [B, N]; ties go left.
+
+    Args:
+        score: [B, N].
+        eligible: Bool [B, N].
+        count: One number, or [B, 1].
+    """
+    ranked = score.masked_fill(~eligible, -math.inf)
+    # Eligible first, so that an eligible -inf still comes before what may not be chosen.
+    order = torch.argsort(ranked, dim=-1, descending=True, stable=True)
+    order = order.gather(-1, torch.argsort((~eligible).gather(-1, order), dim=-1, stable=True))
+    rank = torch.empty_like(order)
+    rank.scatter_(-1, order, torch.arange(score.shape[-1], device=score.device).expand_as(order))
+    return eligible & (rank < count)
+
+
+def _revise_batch(
+    backbone: Backbone,
+    tokens: Tensor,
+    editable: Tensor,
+    history: HistoryConfig,
+    policy: Policy,
+    max_steps: int,
+    attention_mask: Tensor | None,
+    seed: int,
+    row_ids: Tensor,
+) -> Revision:
+    rows = _Rows(
+        tokens, editable, attention_mask, row_ids, HistoryState(history, backbone.token_embedding)
+    )
+    record = _Record(tokens)
+    rows.keep(editable.any(-1))
+    for step in range(max_steps):
+        num_masked = rows.is_masked(backbone.mask_id).sum(-1)
+        rows.keep(~policy.is_finished(num_masked, rows.idle_steps))
+        if rows.index.numel() == 0:
+            break
+        view = _look(backbone, rows, policy, step, max_steps, seed)
+        remask, reveal = policy.act(view)
+        _apply(rows, record, view, remask, reveal, backbone.mask_id)
+    left_masked = torch.zeros_like(record.steps)
+    rows.keep(rows.is_masked(backbone.mask_id).any(-1))
+    if rows.index.numel() > 0:
+        view = _look(backbone, rows, policy, max_steps, max_steps, seed)
+        left_masked[rows.index] = view.is_masked.sum(-1)
+        nothing = torch.zeros_like(view.is_masked)
+        _apply(rows, record, view, nothing, view.is_masked, backbone.mask_id)
+    return record.finish(left_masked)
+
+
+class _Rows:
+    """The rows still being decoded; `index` says which of the batch they are."""
+
+    def __init__(
+        self,
+        tokens: Tensor,
+        editable: Tensor,
+        attention_mask: Tensor | None,
+        row_ids: Tensor,
+        history: HistoryState,
+    ) -> None:
+        self.index = torch.arange(tokens.shape[0], device=tokens.device)
+        self.tokens = self.start = tokens
+        self.editable = editable
+        self.attention_mask = attention_mask
+        self.row_ids = row_ids
+        self.history = history
+        self.idle_steps = torch.zeros_like(self.index)
+        self.revealed_with = torch.zeros(tokens.shape, device=tokens.device)
+
+    def is_masked(self, mask_id: int) -> Tensor:
+        return self.editable & (self.tokens == mask_id)
+
+    def keep(self, wanted: Tensor) -> None:
+        """Let the other rows go."""
+        if wanted.all():
+            return
+        for name in ("index", "tokens", "start", "editable", "row_ids", "idle_steps"):
+            setattr(self, name, getattr(self, name)[wanted])
+        self.revealed_with = self.revealed_with[wanted]
+        if self.attention_mask is not None:
+            self.attention_mask = self.attention_mask[wanted]
+        self.history.select(wanted)
+
+
+def _look(
+    backbone: Backbone, rows: _Rows, policy: Policy, step: int, max_steps: int, seed: int
+) -> View:
+    """Run the model on the rows' current state, with their past."""
+    is_masked = rows.is_masked(backbone.mask_id)
+    is_visible = rows.editable & ~is_masked
+    embeds = rows.history.update(rows.tokens).to(backbone.token_embedding.dtype)
+    hidden = backbone.hidden(embeds, attention_mask=rows.attention_mask)
+    noise = Noise(seed, step, rows.row_ids)
+    beliefs = read_beliefs(
+        backbone,
+        hidden,
+        rows.tokens,
+        rows.editable if policy.reads_visible else is_masked,
+        sampling=policy.sampling,
+        ranking=policy.ranking,
+        noise=noise,
+    )
+    return View(
+        tokens=rows.tokens,
+        start=rows.start,
+        editable=rows.editable,
+        is_masked=is_masked,
+        is_visible=is_visible,
+        beliefs=beliefs,
+        revealed_with=rows.revealed_with,
+        step=step,
+        max_steps=max_steps,
+        mask_id=backbone.mask_id,
+        noise=noise,
+    )
+
+
+def _apply(
+    rows: _Rows, record: "_Record", view: View, remask: Tensor, reveal: Tensor, mask_id: int
+) -> None:
+    """Carry the actions out and write them down."""
+    revealed = torch.where(reveal, view.beliefs.candidate, rows.tokens)
+    rows.tokens = torch.where(remask, mask_id, revealed)
+    rows.revealed_with = torch.where(reveal, view.beliefs.log_prob, rows.revealed_with)
+    acted = (remask | reveal).any(-1)
+    rows.idle_steps = torch.where(acted, 0, rows.idle_steps + 1)
+    actions = torch.where(view.is_masked, Action.WAIT, Action.KEEP).to(torch.int8)
+    actions[remask] = Action.REMASK
+    actions[reveal] = Action.REVEAL
+    record.add(rows.index, rows.tokens, actions)
+
+
+class _Record:
+    """All states and actions of a batch, finished rows included."""
+
+    def __init__(self, tokens: Tensor) -> None:
+        self.states = [tokens.to(torch.int32)]
+        self.actions: list[Tensor] = []
+        self.steps = torch.zeros(tokens.shape[0], dtype=torch.long, device=tokens.device)
+
+    def add(self, index: Tensor, tokens: Tensor, actions: Tensor) -> None:
+        state = self.states[-1].clone()
+        state[index] = tokens.to(torch.int32)
+        taken = torch.zeros_like(state, dtype=torch.int8)
+        taken[index] = actions
+        self.states.append(state)
+        self.actions.append(taken)
+        self.steps[index] += 1
+
+    def finish(self, left_masked: Tensor) -> Revision:
+        trajectory = torch.stack(self.states)
+        actions = torch.stack(self.actions) if self.actions else trajectory[:0].to(torch.int8)
+        stats = RevisionStats(
+            steps=self.steps,
+            forward_passes=self.steps.clone(),  # one per step taken
+            remasked=(actions == Action.REMASK).sum((0, 2)),
+            revealed=(actions == Action.REVEAL).sum((0, 2)),
+            left_masked=left_masked,
+        )
+        return Revision(self.states[-1].long(), trajectory, actions, stats)
+
+
+def _join(parts: list[Revision], tokens: Tensor) -> Revision:
+    """Lay batches side by side, each filled up to the longest by repeating its last state."""
+    length = max(part.actions.shape[0] for part in parts)
+
+    def filled(part: Revision) -> tuple[Tensor, Tensor]:
+        missing = length - part.actions.shape[0]
+        states = torch.cat([part.trajectory, part.trajectory[-1:].expand(missing, -1, -1)])
+        kept = part.actions.new_full((missing, *part.actions.shape[1:]), Action.KEEP)
+        return states, torch.cat([part.actions, kept])
+
+    trajectories, actions = zip(*map(filled, parts), strict=True)
+    stats = RevisionStats(
+        *(
+            torch.cat([getattr(part.stats, f.name) for part in parts]).to(tokens.device)
+            for f in fields(RevisionStats)
+        )
+    )
+    return Revision(
+        torch.cat([part.tokens for part in parts]).to(tokens),
+        torch.cat(trajectories, 1).to(tokens.device),
+        torch.cat(actions, 1).to(tokens.device),
+        stats,
+    )
+
+
+def _check_start(
+    backbone: Backbone,
+    tokens: Tensor,
+    editable: Tensor,
+    attention_mask: Tensor | None,
+    row_ids: Tensor | None,
+) -> None:
+    if tokens.dim() != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
+        raise ValueError(f"tokens must be integers [B, N], got {tokens.dtype} {list(tokens.shape)}")
+    for name, mask in (("editable", editable), ("attention_mask", attention_mask)):
+        if mask is not None and (mask.shape != tokens.shape or mask.dtype != torch.bool):
+            raise ValueError(
+                f"{name} must be bool {list(tokens.shape)} like tokens, got {mask.dtype} "
+                f"{list(mask.shape)}"
+            )
+    if row_ids is not None and row_ids.shape != tokens.shape[:1]:
+        raise ValueError(f"row_ids must be [{tokens.shape[0]}], got {list(row_ids.shape)}")
+    outside = (tokens < 0) | (tokens >= backbone.vocab_size)
+    stuck = (tokens == backbone.mask_id) & ~editable
+    for bad, rule in (
+        (outside, f"tokens must be ids below {backbone.vocab_size}"),
+        (stuck, "MASK may stand only where it is editable, or it could never be revealed"),
+    ):
+        if bad.any():
+            place = bad.nonzero()[0].tolist()
+            raise ValueError(f"{rule}; got {int(tokens[tuple(place)])} at {place}")

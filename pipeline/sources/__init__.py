@@ -1,0 +1,1 @@
+"""Clean sequences and their editable positions, one source per file."""

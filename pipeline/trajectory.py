@@ -1,0 +1,246 @@
+"""Synthetic revision trajectories: rules, boundaries, states, oracle labels. Reads beside SPEC §3.
+
+A position's path through the T steps of a trajectory is wrong → MASK → target, and four numbers say
+it all: (target, wrong, masked_at, revealed_at). Trajectories are drawn for a whole batch of rows at
+once and kept in this form; states are expanded only to look at them.
+
+    rule     tokens over time              masked_at β    revealed_at μ
+    keep     target                        0              0
+    mask     MASK → target                 0              U{1..T}
+    wrong    wrong → MASK → target         U{1..T-1}      U{β+1..T}
+    doubt    target → MASK → target        as for wrong, with wrong = target
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.proposal import Proposal
+
+Ints = NDArray[np.integer]
+Bools = NDArray[np.bool_]
+
+
+class Rule(IntEnum):
+    """How a position moves through a trajectory."""
+
+    KEEP = 0
+    MASK = 1
+    WRONG = 2
+    DOUBT = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrajectoryConfig:
+    """The law that trajectories are drawn from."""
+
+    horizon: int = 6
+    """T, steps in a trajectory."""
+    noisy_count: tuple[int, int] | None = None
+    """Least and most noisy positions in a row, uniform in between; capped at what is editable."""
+    noisy_rate: tuple[float, float] | None = None
+    """The same as a share of the editable positions. One of the two is needed."""
+    wrong_share: float = 0.7
+    """Of the noisy positions, the share that starts as a wrong token; the others start as MASK."""
+    doubt_share: float = 0.0
+    """Of the positions that would start wrong, the share that starts right and is doubted; 0 is the
+    paper's."""
+
+    def __post_init__(self) -> None:
+        if self.horizon < 2:
+            raise ValueError(
+                f"horizon must be at least 2, to go wrong → MASK → right; got {self.horizon}"
+            )
+        if (self.noisy_count is None) == (self.noisy_rate is None):
+            raise ValueError("give either noisy_count or noisy_rate")
+        low, high = self.noisy_count or self.noisy_rate or (0, 0)
+        if not 0 <= low <= high or (self.noisy_rate is not None and high > 1):
+            raise ValueError(
+                f"the noisy range must be 0 <= low <= high (<= 1 if a rate), got {low}, {high}"
+            )
+        for name in ("wrong_share", "doubt_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """A batch of trajectories with the step each is looked at: [B, N] arrays, `step` [B]."""
+
+    target: Ints
+    wrong: Ints
+    masked_at: Ints
+    revealed_at: Ints
+    step: Ints
+    editable: Bools
+
+    def rules(self) -> Ints:
+        """The rule each position follows, [B, N], read back from the encoding."""
+        rule = np.where(self.revealed_at > 0, np.uint8(Rule.MASK), np.uint8(Rule.KEEP))
+        rule[self.masked_at > 0] = Rule.WRONG
+        rule[(self.masked_at > 0) & (self.wrong == self.target)] = Rule.DOUBT
+        return rule
+
+
+def sample_trajectories(
+    target: Ints,
+    editable: Bools,
+    proposal: Proposal,
+    config: TrajectoryConfig,
+    rng: np.random.Generator,
+) -> Trajectories:
+    """Draw one trajectory and one step for every row.
+
+    Args:
+        target: Clean tokens x*, [B, N].
+        editable: E, bool [B, N].
+        proposal: ν, where wrong tokens come from.
+        config: Sizes, rates and horizon.
+        rng: Source of all randomness.
+    """
+    if target.ndim != 2 or target.dtype.kind not in "iu":
+        raise ValueError(f"target must be integers [B, N], got {target.dtype} {list(target.shape)}")
+    if editable.shape != target.shape or editable.dtype != np.bool_:
+        raise ValueError(
+            f"editable must be bool {list(target.shape)} like target, got {editable.dtype} "
+            f"{list(editable.shape)}"
+        )
+    noisy = sample_noisy(editable & proposal.supports(target), editable, config, rng)
+    row, position = np.nonzero(noisy)
+    rule = sample_rules(row.size, config, rng)  # [P], a rule per noisy position
+    masked_at, revealed_at = sample_boundaries(rule, config.horizon, rng)
+
+    trajectories = Trajectories(
+        target=target,
+        wrong=target.copy(),
+        masked_at=np.zeros(target.shape, masked_at.dtype),
+        revealed_at=np.zeros(target.shape, revealed_at.dtype),
+        step=rng.integers(0, config.horizon, target.shape[0], dtype=masked_at.dtype),
+        editable=editable,
+    )
+    trajectories.masked_at[row, position] = masked_at
+    trajectories.revealed_at[row, position] = revealed_at
+    is_wrong = rule == Rule.WRONG
+    at = (row[is_wrong], position[is_wrong])
+    trajectories.wrong[at] = proposal.draw(target[at], *at, rng)
+    return trajectories
+
+
+def sample_noisy(
+    candidates: Bools, editable: Bools, config: TrajectoryConfig, rng: np.random.Generator
+) -> Bools:
+    """Choose the noisy subset of each row: first its size, then its members, all alike likely.
+
+    Args:
+        candidates: Positions that may be noisy, bool [B, N].
+        editable: E, which a rate is a share of, bool [B, N].
+        config: Says the size.
+        rng: Source of randomness.
+    """
+    num_rows, num_positions = candidates.shape
+    if config.noisy_count is not None:
+        low, high = config.noisy_count
+        size = rng.integers(low, high + 1, num_rows)
+    else:
+        low, high = config.noisy_rate or (0.0, 0.0)
+        size = np.rint(rng.uniform(low, high, num_rows) * editable.sum(1)).astype(np.int64)
+    # The size-th smallest of random keys cuts off exactly that many.
+    key = rng.random(candidates.shape)
+    key[~candidates] = np.inf
+    size = np.minimum(size, candidates.sum(1))
+    ordered = np.sort(key, axis=1)
+    last = (
+        np.take_along_axis(ordered, np.maximum(size - 1, 0)[:, None], axis=1)
+        if num_positions
+        else key
+    )
+    return (key <= last) & (size > 0)[:, None]
+
+
+def sample_rules(count: int, config: TrajectoryConfig, rng: np.random.Generator) -> Ints:
+    """A rule for each of `count` noisy positions."""
+    starts_visible = rng.random(count) < config.wrong_share
+    rule = np.where(starts_visible, np.uint8(Rule.WRONG), np.uint8(Rule.MASK))
+    if config.doubt_share > 0:
+        rule[starts_visible & (rng.random(count) < config.doubt_share)] = Rule.DOUBT
+    return rule
+
+
+def sample_boundaries(rule: Ints, horizon: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """β and μ for positions of rule mask, wrong or doubt, in the narrowest type that holds T."""
+    narrow = np.min_scalar_type(horizon)
+    starts_visible = rule != Rule.MASK
+    masked_at = (1 + rng.random(rule.size) * (horizon - 1)).astype(narrow)  # U{1..T-1}
+    masked_at *= starts_visible
+    left = horizon - masked_at.astype(np.float64)
+    revealed_at = masked_at + (1 + rng.random(rule.size) * left).astype(narrow)  # U{β+1..T}
+    return masked_at, revealed_at
+
+
+def state_at(trajectories: Trajectories, step: Ints | int, mask_id: int) -> Ints:
+    """Tokens at a step, [B, N]: one step for all rows, or [B] of them."""
+    step = np.asarray(step).reshape(-1, 1)
+    shown = np.where(step < trajectories.revealed_at, mask_id, trajectories.target)
+    shown = np.where(step < trajectories.masked_at, trajectories.wrong, shown)
+    return shown.astype(trajectories.target.dtype)
+
+
+def states(trajectories: Trajectories, horizon: int, mask_id: int) -> Ints:
+    """All states x^(0) .. x^(T), [T+1, B, N]. For looking; training never makes them."""
+    return np.stack([state_at(trajectories, k, mask_id) for k in range(horizon + 1)])
+
+
+def oracle_action(state: Ints, target: Ints, mask_id: int) -> Ints:
+    """τ, the token to prefer: MASK where a visible token is wrong, else the target. SPEC §4."""
+    return np.where((state != mask_id) & (state != target), mask_id, target).astype(target.dtype)
+
+
+def check_trajectories(
+    trajectories: Trajectories, *, horizon: int, vocab_size: int, mask_id: int
+) -> None:
+    """Raise ValueError at the first row that no trajectory law gives, naming place and value."""
+    t = trajectories
+    grid = {"wrong": t.wrong, "masked_at": t.masked_at, "revealed_at": t.revealed_at}
+    for name, array in (*grid.items(), ("editable", t.editable)):
+        if array.shape != t.target.shape:
+            raise ValueError(
+                f"{name} must be {list(t.target.shape)} like target, got {list(array.shape)}"
+            )
+    if t.step.shape != t.target.shape[:1]:
+        raise ValueError(f"step must be [{t.target.shape[0]}], got {list(t.step.shape)}")
+    moves = (t.masked_at > 0) | (t.revealed_at > 0)
+    rules = (
+        (
+            "target must be an id below the vocabulary's size",
+            t.target,
+            _outside(t.target, vocab_size),
+        ),
+        ("wrong must be an id below the vocabulary's size", t.wrong, _outside(t.wrong, vocab_size)),
+        (f"target must not be MASK ({mask_id})", t.target, t.target == mask_id),
+        (f"wrong must not be MASK ({mask_id})", t.wrong, t.wrong == mask_id),
+        ("masked_at must be 0 or more", t.masked_at, t.masked_at < 0),
+        ("masked_at must not exceed revealed_at", t.masked_at, t.masked_at > t.revealed_at),
+        (
+            "a token masked at a step must be revealed at a later one",
+            t.revealed_at,
+            (t.masked_at > 0) & (t.masked_at == t.revealed_at),
+        ),
+        (f"revealed_at must not exceed horizon {horizon}", t.revealed_at, t.revealed_at > horizon),
+        ("only editable positions may move", t.revealed_at, moves & ~t.editable),
+        (
+            "wrong must equal target unless it is shown",
+            t.wrong,
+            (t.masked_at == 0) & (t.wrong != t.target),
+        ),
+        (f"step must lie in 0 .. {horizon - 1}", t.step, (t.step < 0) | (t.step >= horizon)),
+    )
+    for message, values, bad in rules:
+        if bad.any():
+            place = np.argwhere(bad)[0]
+            raise ValueError(f"{message}, got {values[tuple(place)]} at {place.tolist()}")
+
+
+def _outside(ids: Ints, vocab_size: int) -> Bools:
+    return (ids < 0) | (ids >= vocab_size)

@@ -1,0 +1,5 @@
+"""Trajectories to a trained model."""
+
+from training.objective import ObjectiveConfig, OracleLoss, oracle_action, oracle_loss
+
+__all__ = ["ObjectiveConfig", "OracleLoss", "oracle_action", "oracle_loss"]

@@ -1,0 +1,182 @@
+"""The oracle loss: cross-entropy to the one best action at every editable position. SPEC §4.
+
+A wrong visible token should become MASK, a masked position its target, a correct token itself. The
+loss is always reported in these three parts, each with how often the decoder would do the right
+thing. Logits are made a chunk of positions at a time and made again for the gradient, so that those
+of a large vocabulary never exist for a whole batch.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+CHUNK_ELEMENTS = 1 << 24
+"""Logits held at once."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveConfig:
+    """Weights of the loss and its optional terms."""
+
+    floor: float = 1e-8
+    """ε: probabilities are floored here, so a position costs at most -log ε ≈ 18.4."""
+    edit_weight: float = 1.0
+    """Weight of positions that move in their trajectory; those that keep their target have 1."""
+    unlikelihood_weight: float = 0.0
+    """Of -log(1 - p(MASK)) at positions that keep their target. For image edits."""
+    ordering_weight: float = 0.0
+    """Of max(0, margin - log p(target) + log p(wrong)) at masked positions once wrong."""
+    ordering_margin: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.floor < 1:
+            raise ValueError(f"objective.floor must lie in (0, 1), got {self.floor}")
+        for name in ("edit_weight", "unlikelihood_weight", "ordering_weight", "ordering_margin"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"objective.{name} must be 0 or more, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the loss's parts: unweighted sums over its positions, scalars."""
+
+    loss_sum: Tensor
+    count: Tensor
+    num_correct: Tensor
+    """Positions at which the decoder's rule would take the oracle's action."""
+
+
+@dataclass(frozen=True)
+class OracleLoss:
+    """The loss to minimise and what it is made of."""
+
+    total: Tensor
+    """Weighted mean over editable positions, plus the optional terms; differentiable."""
+    reveal: Part
+    """Where the state is MASK."""
+    mask: Part
+    """Where the state is a wrong token."""
+    keep: Part
+    """Where the state is the target."""
+    unlikelihood: Tensor
+    """Mean of the term, before its weight; 0 when off."""
+    ordering: Tensor
+
+
+def oracle_action(state: Tensor, target: Tensor, mask_id: int) -> Tensor:
+    """τ, [B, N]: `mask_id` where a visible token is wrong, the target elsewhere."""
+    is_wrong = (state != target) & (state != mask_id)
+    return torch.where(is_wrong, mask_id, target)
+
+
+def oracle_loss(
+    head: Callable[[Tensor], Tensor],
+    hidden: Tensor,
+    *,
+    state: Tensor,
+    target: Tensor,
+    wrong: Tensor,
+    moves: Tensor,
+    editable: Tensor,
+    mask_id: int,
+    vocab_size: int,
+    config: ObjectiveConfig,
+) -> OracleLoss:
+    """Loss of a batch at its current states.
+
+    Args:
+        head: Hidden states [P, D] to logits [P, V].
+        hidden: Final hidden states, [B, N, D].
+        state: Tokens now, [B, N].
+        target: Clean tokens x*, [B, N]; never MASK.
+        wrong: First tokens w, [B, N]; the target where there was none.
+        moves: Positions that do not simply keep their target, bool [B, N].
+        editable: E, bool [B, N].
+        mask_id: Id of the mask token.
+        vocab_size: V, which sets how many positions a chunk holds.
+        config: Weights.
+
+    Returns:
+        The loss; 0 with empty parts when nothing is editable.
+    """
+    if bool((target == mask_id).logical_and(editable).any()):
+        place = ((target == mask_id) & editable).nonzero()[0].tolist()
+        raise ValueError(f"target must not be MASK (mask_id {mask_id}), but is at {place}")
+    per_position = [x[editable] for x in (hidden, state, target, wrong, moves)]  # [P, ...]
+    size = max(1, CHUNK_ELEMENTS // vocab_size)
+    chunks = list(zip(*(x.split(size) for x in per_position), strict=True))
+    terms = [_terms(head, chunk, mask_id, config, again=len(chunks) > 1) for chunk in chunks]
+    loss, correct, unlikely, order = (torch.cat(x) for x in zip(*terms, strict=True))
+    _, state, target, wrong, moves = per_position
+
+    is_masked, is_kept = state == mask_id, state == target
+    weight = torch.where(moves, config.edit_weight, 1.0)
+    total = (weight * loss).sum() / weight.sum().clamp(min=1e-12)
+    unlikelihood = _mean(unlikely, is_kept & ~moves)
+    ordering = _mean(order, is_masked & (wrong != target))
+    if config.unlikelihood_weight:
+        total = total + config.unlikelihood_weight * unlikelihood
+    if config.ordering_weight:
+        total = total + config.ordering_weight * ordering
+    return OracleLoss(
+        total,
+        reveal=_part(loss, correct, is_masked),
+        mask=_part(loss, correct, ~is_masked & ~is_kept),
+        keep=_part(loss, correct, is_kept),
+        unlikelihood=unlikelihood.detach(),
+        ordering=ordering.detach(),
+    )
+
+
+def _terms(
+    head: Callable[[Tensor], Tensor],
+    chunk: tuple[Tensor, ...],
+    mask_id: int,
+    config: ObjectiveConfig,
+    *,
+    again: bool,
+) -> tuple[Tensor, ...]:
+    """Per position of a chunk, [P] each: loss, is the action right, and the two optional terms.
+
+    With `again`, logits are not kept for the gradient but computed once more.
+    """
+
+    def compute(hidden: Tensor, state: Tensor, target: Tensor, wrong: Tensor) -> tuple[Tensor, ...]:
+        logits = head(hidden).float()  # [P, V]
+        log_probs = logits.log_softmax(-1)
+
+        def at(ids: Tensor) -> Tensor:
+            return log_probs.gather(-1, ids[:, None].long())[:, 0]
+
+        label = oracle_action(state, target, mask_id)
+        loss = -at(label).clamp(min=math.log(config.floor))
+        masked = log_probs[:, mask_id]
+        revealed = logits.detach().index_fill(
+            -1, torch.tensor(mask_id, device=state.device), -math.inf
+        )
+        acted = torch.where(
+            state == mask_id,
+            revealed.argmax(-1),
+            torch.where(masked > at(state), mask_id, state),
+        )
+        # -log(1 - p) from log p; 1 - p is floored like every probability.
+        unlikely = -torch.log((-torch.expm1(masked)).clamp(min=config.floor))
+        order = (config.ordering_margin - at(target) + at(wrong)).clamp(min=0)
+        return loss, acted == label, unlikely, order
+
+    hidden, state, target, wrong, _ = chunk
+    if again and torch.is_grad_enabled():
+        return checkpoint(compute, hidden, state, target, wrong, use_reentrant=False)
+    return compute(hidden, state, target, wrong)
+
+
+def _part(loss: Tensor, correct: Tensor, where: Tensor) -> Part:
+    return Part(loss.detach()[where].sum(), where.sum(), (correct & where).sum())
+
+
+def _mean(x: Tensor, where: Tensor) -> Tensor:
+    return torch.where(where, x, 0.0).sum() / where.sum().clamp(min=1)
