@@ -93,7 +93,7 @@ def main() -> None:
 def bench_step(size: tuple[int, int, int, int], repeats: int, bandwidth: float) -> None:
     *shape, _ = size
     acc, embed = torch.randn(shape), torch.randn(shape)
-    turn = reference.turn(shape[-1], DECAY, True, torch.float32, acc.device)
+    turn = reference.turn(shape[-1], DECAY, True, False, torch.float32, acc.device)
     eager, compiled = alternate(
         [
             lambda: reference.history_step(acc, embed, turn),

@@ -1,9 +1,9 @@
 """The public history operators: checks, schema, fake kernel, gradient.
 
 Each operator has one implementation that runs the compiled kernel where there is one and the
-reference elsewhere; `kernels.is_compiled` says which. Shape checks live in the public functions and
-value checks in the implementation, so both paths refuse alike and `torch.compile` sees one opaque
-operator.
+reference elsewhere; `kernels.is_compiled` says which. Shape checks live in the public functions,
+value checks and cached tables in the implementation, so both paths refuse alike and `torch.compile`
+sees one opaque operator.
 """
 
 import torch
@@ -42,8 +42,7 @@ def history_step(acc: Tensor, embed: Tensor, *, decay: float, rotate: bool = Tru
         )
     _check_width(acc.shape[-1])
     _check_one_device({"acc": acc, "embed": embed})
-    turn = reference.turn(acc.shape[-1], float(decay), rotate, acc.dtype, acc.device)
-    return torch.ops.remask.history_step(acc, embed, turn)
+    return torch.ops.remask.history_step(acc, embed, decay, rotate, False)
 
 
 def history_embed(
@@ -88,22 +87,21 @@ def history_embed(
         raise ValueError(f"horizon must be at least 1, got {horizon}")
     if window is not None and window < 0:
         raise ValueError(f"window must be 0 or more past states, got {window}")
-    dtype = torch.promote_types(weight.dtype, torch.float32)
-    table = reference.coefficient_table(
-        weight.shape[1], horizon, float(decay), rotate, window, dtype, weight.device
-    )
     rows = [x.to(torch.int32) for x in (target, wrong, masked_at, revealed_at, step)]
-    return torch.ops.remask.history_embed(weight, *rows, table, mask_id)
+    return torch.ops.remask.history_embed(weight, *rows, mask_id, horizon, decay, rotate, window)
 
 
 # history_step -------------------------------------------------------------------------------------
 
-_LIBRARY.define("history_step(Tensor acc, Tensor embed, Tensor turn) -> Tensor")
+_LIBRARY.define(
+    "history_step(Tensor acc, Tensor embed, float decay, bool rotate, bool backward) -> Tensor"
+)
 
 
-def _history_step(acc: Tensor, embed: Tensor, turn: Tensor) -> Tensor:
+def _history_step(acc: Tensor, embed: Tensor, decay: float, rotate: bool, backward: bool) -> Tensor:
     if acc.numel() == 0:
         return torch.empty_like(acc)
+    turn = reference.turn(acc.shape[-1], decay, rotate, backward, acc.dtype, acc.device)
     library = _library_for(acc, embed.dtype)
     if library is None:
         return reference.history_step(acc, embed, turn).contiguous()
@@ -117,22 +115,21 @@ _LIBRARY.impl("history_step", _history_step, "CompositeExplicitAutograd")
 
 
 @torch.library.register_fake("remask::history_step")
-def _(acc: Tensor, embed: Tensor, turn: Tensor) -> Tensor:
+def _(acc: Tensor, embed: Tensor, decay: float, rotate: bool, backward: bool) -> Tensor:
     return torch.empty_like(acc, memory_format=torch.contiguous_format)
 
 
 def _step_setup(ctx, inputs, output) -> None:
-    _, embed, turn = inputs
+    _, embed, ctx.decay, ctx.rotate, ctx.backward = inputs
     ctx.embed_dtype = embed.dtype
-    ctx.save_for_backward(turn)
 
 
 def _step_backward(ctx, grad: Tensor):
-    (turn,) = ctx.saved_tensors
-    # The gradient of x -> c·x is conj(c)·grad: it turns back by the same angle.
-    back = (turn.unflatten(-1, (-1, 2)) * turn.new_tensor([1.0, -1.0])).flatten()
-    grad_acc = torch.ops.remask.history_step(grad, torch.zeros_like(grad), back)
-    return grad_acc, grad.to(ctx.embed_dtype), None
+    # R is orthogonal: the gradient of acc returns through the opposite rotation.
+    grad_acc = torch.ops.remask.history_step(
+        grad, torch.zeros_like(grad), ctx.decay, ctx.rotate, not ctx.backward
+    )
+    return grad_acc, grad.to(ctx.embed_dtype), None, None, None
 
 
 torch.library.register_autograd("remask::history_step", _step_backward, setup_context=_step_setup)
@@ -140,19 +137,25 @@ torch.library.register_autograd("remask::history_step", _step_backward, setup_co
 
 # history_embed ------------------------------------------------------------------------------------
 
-_LIBRARY.define(f"history_embed(Tensor weight, {_ROWS}, Tensor table, int mask_id) -> Tensor")
+_LAW = "int mask_id, int horizon, float decay, bool rotate, int? window"
+_LIBRARY.define(f"history_embed(Tensor weight, {_ROWS}, {_LAW}) -> Tensor")
 _LIBRARY.define(
-    f"history_embed_backward(Tensor grad, {_ROWS}, Tensor table, int mask_id, int vocab_size, "
-    "bool deterministic) -> Tensor"
+    f"history_embed_backward(Tensor grad, {_ROWS}, {_LAW}, int vocab_size, bool deterministic)"
+    " -> Tensor"
 )
 
 
-def _history_embed(weight, target, wrong, masked_at, revealed_at, step, table, mask_id) -> Tensor:
+def _history_embed(
+    weight, target, wrong, masked_at, revealed_at, step, mask_id, horizon, decay, rotate, window
+) -> Tensor:
     rows = _contiguous(target, wrong, masked_at, revealed_at, step)
-    if rows[0].numel() == 0:
-        return table.new_empty(*target.shape, weight.shape[1])
+    dtype = _sum_dtype(weight)
+    if target.numel() == 0:
+        return weight.new_empty(*target.shape, weight.shape[1], dtype=dtype)
     library = _library_for(weight, weight.dtype)
-    _check_values(library, rows, mask_id, weight.shape[0], horizon=table.shape[0] - 2)
+    _check_values(library, rows, mask_id, weight.shape[0], horizon)
+    width, device = weight.shape[1], weight.device
+    table = reference.coefficient_table(width, horizon, decay, rotate, window, dtype, device)
     if library is None:
         return reference.history_embed(weight, *rows, table, mask_id)
     run = native.cuda_history_embed if weight.is_cuda else native.cpu_history_embed
@@ -160,25 +163,30 @@ def _history_embed(weight, target, wrong, masked_at, revealed_at, step, table, m
 
 
 def _history_embed_backward(
-    grad, target, wrong, masked_at, revealed_at, step, table, mask_id, vocab_size, deterministic
+    grad,
+    target,
+    wrong,
+    masked_at,
+    revealed_at,
+    step,
+    mask_id,
+    horizon,
+    decay,
+    rotate,
+    window,
+    vocab_size,
+    deterministic,
 ) -> Tensor:
     rows = _contiguous(target, wrong, masked_at, revealed_at, step)
+    width, device = grad.shape[-1], grad.device
+    table = reference.coefficient_table(width, horizon, decay, rotate, window, grad.dtype, device)
     library = _library_for(grad, grad.dtype)
     if library is None or grad.numel() == 0:
         return reference.history_embed_backward(grad, *rows, table, mask_id, vocab_size)
+    arguments = (library, grad.contiguous(), rows, table, mask_id, vocab_size)
     if grad.is_cuda:
-        return native.cuda_history_embed_backward(
-            library,
-            grad.contiguous(),
-            rows,
-            table,
-            mask_id,
-            vocab_size,
-            deterministic=deterministic,
-        )
-    return native.cpu_history_embed_backward(
-        library, grad.contiguous(), rows, table, mask_id, vocab_size
-    )
+        return native.cuda_history_embed_backward(*arguments, deterministic=deterministic)
+    return native.cpu_history_embed_backward(*arguments)
 
 
 _LIBRARY.impl("history_embed", _history_embed, "CompositeExplicitAutograd")
@@ -186,39 +194,39 @@ _LIBRARY.impl("history_embed_backward", _history_embed_backward, "CompositeExpli
 
 
 @torch.library.register_fake("remask::history_embed")
-def _(weight, target, wrong, masked_at, revealed_at, step, table, mask_id) -> Tensor:
-    return table.new_empty(*target.shape, weight.shape[1])
+def _(weight, target, *_) -> Tensor:
+    return weight.new_empty(*target.shape, weight.shape[1], dtype=_sum_dtype(weight))
 
 
 @torch.library.register_fake("remask::history_embed_backward")
-def _(
-    grad, target, wrong, masked_at, revealed_at, step, table, mask_id, vocab_size, deterministic
-) -> Tensor:
-    return table.new_empty(vocab_size, grad.shape[-1])
+def _(grad, target, wrong, masked_at, revealed_at, step, *law) -> Tensor:
+    *_, vocab_size, _ = law
+    return grad.new_empty(vocab_size, grad.shape[-1])
 
 
 def _embed_setup(ctx, inputs, output) -> None:
-    weight, *rows, table, ctx.mask_id = inputs
+    weight, *rows = inputs[:6]
+    ctx.law = inputs[6:]
     ctx.vocab_size, ctx.weight_dtype = weight.shape[0], weight.dtype
-    ctx.save_for_backward(*rows, table)
+    ctx.save_for_backward(*rows)
 
 
 def _embed_backward(ctx, grad: Tensor):
-    *rows, table = ctx.saved_tensors
+    deterministic = torch.are_deterministic_algorithms_enabled()
     grad_weight = torch.ops.remask.history_embed_backward(
-        grad,
-        *rows,
-        table,
-        ctx.mask_id,
-        ctx.vocab_size,
-        torch.are_deterministic_algorithms_enabled(),
+        grad, *ctx.saved_tensors, *ctx.law, ctx.vocab_size, deterministic
     )
-    return grad_weight.to(ctx.weight_dtype), *[None] * 7
+    return grad_weight.to(ctx.weight_dtype), *[None] * 10
 
 
 torch.library.register_autograd(
     "remask::history_embed", _embed_backward, setup_context=_embed_setup
 )
+
+
+def _sum_dtype(weight: Tensor) -> torch.dtype:
+    """Sums are in float32 at least, whatever the storage."""
+    return torch.promote_types(weight.dtype, torch.float32)
 
 
 def _contiguous(

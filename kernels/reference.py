@@ -38,12 +38,18 @@ def lag_factors(
 
 @functools.lru_cache(maxsize=32)
 def turn(
-    width: int, decay: float, rotate: bool, dtype: torch.dtype, device: torch.device
+    width: int,
+    decay: float,
+    rotate: bool,
+    backward: bool,
+    dtype: torch.dtype,
+    device: torch.device,
 ) -> Tensor:
-    """The factor γ·R_{-1} by which a history ages one step, [D]."""
+    """The factor γ·R_{-1} by which a history ages one step, [D]; γ·R_{+1} for its gradient."""
     with torch.inference_mode(False):  # cached, so it must serve training too
         lag = torch.ones(1, device=device)
-        return lag_factors(lag, width, decay=decay, rotate=rotate, dtype=dtype)[0]
+        factor = lag_factors(lag, width, decay=decay, rotate=rotate, dtype=dtype)[0]
+        return conjugate(factor) if backward else factor
 
 
 @functools.lru_cache(maxsize=32)
@@ -101,7 +107,7 @@ def accumulate(
 ) -> Tensor:
     """a^(t) by the recurrence a^(k) = e^(k) + γ R_{-1} a^(k-1). Shapes as the operator's."""
     dtype = torch.promote_types(weight.dtype, torch.float32)
-    aging = turn(weight.shape[1], decay, rotate, dtype, weight.device)
+    aging = turn(weight.shape[1], decay, rotate, False, dtype, weight.device)
     acc = torch.zeros(*target.shape, weight.shape[1], dtype=dtype, device=weight.device)
     for k in range(int(step.max()) + 1 if step.numel() else 0):
         state = state_at(target, wrong, masked_at, revealed_at, k, mask_id)
@@ -145,11 +151,9 @@ def history_embed_backward(
     vocab_size: int,
 ) -> Tensor:
     """Gradient of `history_embed` in weight: conj(coefficient) · grad, added into rows; [V, D]."""
-    conjugate = torch.tensor([1.0, -1.0], dtype=table.dtype, device=table.device)
     out = torch.zeros(vocab_size, grad.shape[-1], dtype=table.dtype, device=grad.device)
     for token, upto, newer in _pieces(target, wrong, masked_at, revealed_at, step, mask_id):
-        coefficient = (table[upto] - table[newer]).unflatten(-1, (-1, 2)) * conjugate
-        turned = complex_product(coefficient.flatten(-2), grad)
+        turned = complex_product(conjugate(table[upto] - table[newer]), grad)
         out.index_add_(0, token.flatten(), turned.flatten(0, 1))
     return out
 
@@ -159,6 +163,12 @@ def complex_product(factor: Tensor, x: Tensor) -> Tensor:
     re, im = factor.unflatten(-1, (-1, 2)).unbind(-1)
     even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)
     return torch.stack((re * even - im * odd, re * odd + im * even), dim=-1).flatten(-2)
+
+
+def conjugate(factor: Tensor) -> Tensor:
+    """The opposite rotation: imaginary parts change sign."""
+    sign = torch.tensor([1.0, -1.0], dtype=factor.dtype, device=factor.device)
+    return (factor.unflatten(-1, (-1, 2)) * sign).flatten(-2)
 
 
 def _pieces(

@@ -1,0 +1,123 @@
+"""The CUDA kernels without a GPU: their bodies on the host, their machine code by nvcc.
+
+Where there is a GPU, `pytest -m gpu` runs the real thing.
+"""
+
+import ctypes
+import re
+import shutil
+import subprocess
+
+import pytest
+import torch
+
+import kernels
+from kernels import build, native, reference
+from tests.kernels.conftest import MASK, draw_rows
+
+VOCAB, HORIZON = 11, 6
+SIZES = [(1, 1, 2), (3, 5, 6), (2, 7, 128), (5, 9, 516), (2, 3, 1030)]
+CUDA_KERNELS = 16  # step and embed: 2 vector widths × 3 types; backward: 2 widths × 2 orders
+
+
+@pytest.fixture(scope="session")
+def shim():
+    """The CUDA file as the host compiler sees it, every block and thread played by a loop."""
+    try:
+        return ctypes.CDLL(str(build.build(build.shim_command())))
+    except RuntimeError as error:
+        pytest.skip(str(error))
+
+
+def inputs(size, dtype=torch.float32):
+    batch, positions, width = size
+    generator = torch.Generator().manual_seed(6)
+    weight = torch.randn(VOCAB, width, generator=generator).to(dtype)
+    rows = tuple(x.int() for x in draw_rows(batch, positions, VOCAB, HORIZON))
+    table = reference.coefficient_table(
+        width, HORIZON, 0.8, True, None, torch.float32, torch.device("cpu")
+    )
+    grad = torch.randn(batch, positions, width, generator=generator)
+    return weight, rows, table, grad
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", native.CUDA_DTYPES)
+def test_forward_bodies_equal_the_reference(shim, size, dtype):
+    weight, rows, table, _ = inputs(size, dtype)
+    out = native.cuda_history_embed(shim, weight, rows, table, MASK)
+    expected = reference.accumulate(weight.float(), *rows, mask_id=MASK, decay=0.8)
+    torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", native.CUDA_DTYPES)
+def test_step_bodies_equal_the_reference(shim, size, dtype):
+    width = size[-1]
+    acc, newest = torch.randn(2, *size, generator=torch.Generator().manual_seed(7)).unbind(0)
+    turn = reference.turn(width, 0.8, True, False, torch.float32, acc.device)
+    out = native.cuda_history_step(shim, acc.contiguous(), newest.to(dtype), turn)
+    expected = reference.history_step(acc, newest.to(dtype).float(), turn)
+    torch.testing.assert_close(out, expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_backward_bodies_equal_the_reference(shim, size, deterministic):
+    _, rows, table, grad = inputs(size)
+    out = native.cuda_history_embed_backward(
+        shim, grad, rows, table, MASK, VOCAB, deterministic=deterministic
+    )
+    expected = reference.history_embed_backward(grad, *rows, table, MASK, VOCAB)
+    torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_unsupported_types_are_refused(shim):
+    weight, rows, table, _ = inputs((1, 2, 4), torch.float64)
+    with pytest.raises(RuntimeError, match="CUDA launch failed: unsupported dtype"):
+        native.cuda_history_embed(shim, weight, rows, table, MASK)
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+def test_nvcc_compiles_without_spills(architecture, tmp_path):
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        pytest.skip("nvcc is not installed")
+    source = build.CSRC / build.SOURCES["cuda"]
+    done = subprocess.run(
+        f"{nvcc} -O3 -std=c++17 -arch={architecture} -Xptxas -v -cubin -o kernels.cubin {source}",
+        shell=True,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    registers = [int(n) for n in re.findall(r"Used (\d+) registers", done.stderr)]
+    spills = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores", done.stderr)
+    assert len(registers) == len(spills) == CUDA_KERNELS
+    assert max(registers) <= 40, "more than 40 registers cost occupancy at 128 threads a block"
+    assert set(spills) == {("0", "0")}, "nothing may live in local memory"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_on_a_real_gpu(size, deterministic):
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no CUDA device")
+    assert kernels.is_compiled("cuda"), build.native("cuda").detail
+    weight, rows, _, grad = inputs(size)
+    results = []
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(deterministic)
+    try:
+        for device in ("cpu", "cuda"):
+            moved = weight.to(device).requires_grad_()
+            out = kernels.history_embed(
+                moved, *(x.to(device) for x in rows), mask_id=MASK, horizon=HORIZON, decay=0.8
+            )
+            (grad_weight,) = torch.autograd.grad(out, moved, grad.to(device))
+            results.append((out.detach().cpu(), grad_weight.cpu()))
+    finally:
+        torch.use_deterministic_algorithms(before)
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)

@@ -1,0 +1,145 @@
+"""Checkpoints: a round trip, and a clear refusal of everything that is not one."""
+
+import json
+import pickle
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from models import CheckpointError, HistoryConfig, SudokuConfig, SudokuMDM, load, revise, save
+from models.checkpoint import CONFIG, WEIGHTS
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    config = SudokuConfig(side=4, layers=1, width=32, heads=2, feed_forward=32)
+    return SudokuMDM(config, HistoryConfig(decay=0.4, window=3, norm="match")).eval()
+
+
+@pytest.fixture
+def folder(model, tmp_path):
+    save(model, tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_round_trip_gives_the_same_model(model, folder):
+    again = load(folder)
+    assert again.config == model.config
+    assert again.history == model.history
+    ids = torch.randint(0, 5, (2, 16))
+    assert torch.equal(again.logits(again.embed(ids)), model.logits(model.embed(ids)))
+    assert torch.equal(
+        revise(again, ids, max_steps=4).tokens, revise(model, ids, max_steps=4).tokens
+    )
+    assert not any(x.is_meta for x in (*again.parameters(), *again.buffers()))
+
+
+def test_dtype_can_be_chosen(folder):
+    assert load(folder, dtype=torch.bfloat16).token_embedding.dtype == torch.bfloat16
+
+
+def test_bfloat16_model_revises(folder):
+    out = revise(load(folder, dtype=torch.bfloat16), torch.zeros(2, 16, dtype=int), max_steps=3)
+    assert (out.tokens > 0).all()
+
+
+def test_saving_again_replaces_and_leaves_nothing_else(model, folder):
+    with torch.no_grad():
+        model.tokens.weight.zero_()
+    save(model, folder)
+    assert load(folder).token_embedding.abs().sum() == 0
+    assert [x.name for x in folder.parent.iterdir()] == ["model"]
+
+
+def test_a_failed_save_leaves_the_old_one(model, folder, monkeypatch):
+    def full_disk(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("models.checkpoint.save_file", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        save(model, folder)
+    monkeypatch.undo()
+    assert torch.equal(load(folder).token_embedding, model.token_embedding)
+    assert [x.name for x in folder.parent.iterdir()] == ["model"]
+
+
+def test_saving_over_something_else_is_refused(model, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "draft.tex").write_text("years of work")
+    with pytest.raises(CheckpointError, match="exists and is no checkpoint; choose another folder"):
+        save(model, tmp_path / "thesis")
+    assert (tmp_path / "thesis" / "draft.tex").exists()
+
+
+def refuse(folder, message):
+    with pytest.raises(CheckpointError, match=message):
+        load(folder)
+
+
+def edit_config(folder, **changes):
+    settings = json.loads((folder / CONFIG).read_text()) | changes
+    (folder / CONFIG).write_text(json.dumps(settings))
+
+
+def test_missing_folder_and_files_are_named(folder):
+    refuse(folder / "nowhere", "there is no checkpoint folder at .*nowhere")
+    (folder / WEIGHTS).rename(folder / "elsewhere")
+    refuse(folder, "lacks model.safetensors")
+
+
+def test_pickles_are_never_opened(folder):
+    class Trap:
+        def __reduce__(self):
+            return (pytest.fail, ("a pickle was opened",))
+
+    (folder / WEIGHTS).unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Trap()))
+    refuse(folder, r"lacks model.safetensors; \['pytorch_model.bin'\] may run code when read")
+
+
+def test_a_pickle_named_safetensors_is_refused(folder):
+    (folder / WEIGHTS).write_bytes(pickle.dumps({"weights": 1}))
+    refuse(folder, "model.safetensors is damaged or not safetensors")
+
+
+@pytest.mark.parametrize("keep", [0, 4, 100, -1])
+def test_truncated_weights_are_refused(folder, keep):
+    data = (folder / WEIGHTS).read_bytes()
+    (folder / WEIGHTS).write_bytes(data[:keep])
+    refuse(folder, "damaged or not safetensors")
+
+
+def test_foreign_configs_are_refused(folder):
+    original = (folder / CONFIG).read_text()
+    (folder / CONFIG).write_text("{")
+    refuse(folder, "config.json is not JSON")
+    (folder / CONFIG).write_text('{"model_type": "bert"}')
+    refuse(folder, "config.json is not one of ours: it needs format, kind, config and history")
+    (folder / CONFIG).write_text("[1, 2]")
+    refuse(folder, "config.json is not one of ours")
+    (folder / CONFIG).write_text(original)
+    edit_config(folder, format=99)
+    refuse(folder, "has checkpoint format 99, this reader takes 1")
+    (folder / CONFIG).write_text(original)
+    edit_config(folder, kind="gpt")
+    refuse(folder, r"holds a 'gpt' backbone; known are \['sudoku'\]")
+    (folder / CONFIG).write_text(original)
+    edit_config(folder, history={"gamma": 0.5})
+    refuse(folder, "unexpected keyword argument 'gamma'")
+    (folder / CONFIG).write_text(original)
+    edit_config(folder, config={"side": 5})
+    refuse(folder, "side must be a square number from 4 on, got 5")
+
+
+def test_weights_of_another_model_are_refused(folder):
+    tensors = load_file(folder / WEIGHTS)
+    extra = dict(tensors, surprise=torch.zeros(1))
+    save_file(extra, folder / WEIGHTS)
+    refuse(folder, r"has unknown \['surprise'\]")
+    del extra["surprise"], extra["out.bias"]
+    save_file(extra, folder / WEIGHTS)
+    refuse(folder, r"lacks \['out.bias'\]")
+    save_file(dict(tensors, **{"out.bias": torch.zeros(9)}), folder / WEIGHTS)
+    refuse(folder, r"out.bias is \[9\], the config says \[5\]")

@@ -1,0 +1,360 @@
+"""The revision rule on scripted beliefs, and the loop's promises on a real small model."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from models import (
+    P2,
+    Absorbing,
+    Action,
+    HistoryConfig,
+    ReMDM,
+    RevisionPolicy,
+    Sampling,
+    SudokuConfig,
+    SudokuMDM,
+    revise,
+)
+from models.decoding import block_index, highest, open_block
+from tests.models.toys import Scripted, log_probs
+
+M = 0  # MASK
+KEEP, REMASK, REVEAL, WAIT = Action
+
+POLICIES = {
+    "all": RevisionPolicy(),
+    "top_k": RevisionPolicy(reveal_count=2, remask_cap=1),
+    "threshold in blocks": RevisionPolicy(reveal_threshold=0.5, block_length=5, margin=0.1),
+    "sampled": RevisionPolicy(sampling=Sampling(temperature=0.7, top_p=0.9), patience=3),
+    "low confidence": Absorbing(),
+    "random in blocks": Absorbing(order="random", block_length=4),
+    "entropy": Absorbing(order="entropy"),
+    "margin": Absorbing(order="margin", sampling=Sampling(temperature=1.0)),
+    "remdm cap": ReMDM(kind="cap", eta=0.2),
+    "remdm rescale": ReMDM(kind="rescale", eta=0.3),
+    "remdm conf": ReMDM(kind="conf"),
+    "remdm loop": ReMDM(kind="loop", eta=0.2),
+    "p2": P2(),
+}
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    return SudokuMDM(SudokuConfig(side=4, layers=1, width=32, heads=2, feed_forward=32)).eval()
+
+
+@pytest.fixture(scope="module")
+def starts():
+    return torch.randint(0, 5, (9, 16), generator=torch.Generator().manual_seed(1))
+
+
+def decode(script, tokens, vocab_size=4, **settings):
+    settings = {"max_steps": 1} | settings
+    return revise(Scripted(script, vocab_size), torch.tensor([tokens]), **settings)
+
+
+# The rule, SPEC §1 ------------------------------------------------------------------------------
+
+
+def test_wrong_visible_token_is_remasked_then_revealed():
+    doubt = log_probs([[0.6, 0.3, 0.1]])  # p(MASK) > p(token 1)
+    reveal = log_probs([[0.5, 0.1, 0.4]])  # MASK is likeliest, yet never revealed
+    keep = log_probs([[0.1, 0.1, 0.8]])
+    out = decode([doubt, reveal, keep], [1], vocab_size=3, max_steps=5)
+    assert out.trajectory[:, 0, 0].tolist() == [1, M, 2, 2]
+    assert out.actions[:, 0, 0].tolist() == [REMASK, REVEAL, KEEP]
+    assert out.tokens.tolist() == [[2]]
+
+
+def test_visible_token_stays_though_another_token_is_likelier():
+    out = decode([log_probs([[0.1, 0.2, 0.7]])], [1], vocab_size=3)
+    assert out.tokens.tolist() == [[1]]
+
+
+def test_a_tie_keeps():
+    out = decode([log_probs([[0.4, 0.4, 0.2]])], [1], vocab_size=3)
+    assert out.actions[0, 0].tolist() == [KEEP]
+
+
+def test_margin_is_in_nats():
+    beliefs = [log_probs([[0.6, 0.3, 0.1]])]  # log 2 ≈ 0.693 nats of doubt
+    just_below = RevisionPolicy(margin=math.log(2) - 1e-3)
+    just_above = RevisionPolicy(margin=math.log(2) + 1e-3)
+    assert decode(beliefs, [1], 3, policy=just_below).actions[0, 0].tolist() == [REMASK]
+    assert decode(beliefs, [1], 3, policy=just_above).actions[0, 0].tolist() == [KEEP]
+
+
+def test_positions_outside_editable_never_change():
+    doubt = log_probs([[0.9, 0.05, 0.05]] * 3)
+    editable = torch.tensor([[True, False, True]])
+    out = decode([doubt], [1, 1, 1], 3, editable=editable)
+    assert out.actions[0, 0].tolist() == [REMASK, KEEP, REMASK]
+
+
+def test_remask_cap_takes_the_most_doubted():
+    beliefs = [log_probs([[0.5, 0.4, 0.1], [0.8, 0.1, 0.1], [0.7, 0.2, 0.1]])]
+    out = decode(beliefs, [1, 1, 1], 3, policy=RevisionPolicy(remask_cap=2))
+    assert out.actions[0, 0].tolist() == [KEEP, REMASK, REMASK]
+
+
+CONFIDENCES = log_probs([[0.1, 0.5, 0.4], [0.1, 0.8, 0.1], [0.5, 0.05, 0.45], [0.1, 0.3, 0.6]])
+# Over V, without MASK: 5/9, 8/9, 9/10, 2/3.
+
+
+def test_reveal_count_takes_the_most_confident_without_mask():
+    out = decode([CONFIDENCES], [M] * 4, 3, policy=RevisionPolicy(reveal_count=2))
+    assert out.actions[0, 0].tolist() == [WAIT, REVEAL, REVEAL, WAIT]
+    assert out.trajectory[1, 0].tolist() == [M, 1, 2, M]
+
+
+def test_reveal_threshold_reveals_the_sure_and_always_one():
+    sure = decode([CONFIDENCES], [M] * 4, 3, policy=RevisionPolicy(reveal_threshold=0.66))
+    assert sure.actions[0, 0].tolist() == [WAIT, REVEAL, REVEAL, REVEAL]
+    none_sure = decode([CONFIDENCES], [M] * 4, 3, policy=RevisionPolicy(reveal_threshold=0.99))
+    assert none_sure.actions[0, 0].tolist() == [WAIT, WAIT, REVEAL, WAIT]
+
+
+def test_blocks_open_from_the_left_and_reopen_when_remasked():
+    sure = [0.01, 0.98, 0.01]
+    doubt = [0.98, 0.01, 0.01]
+    script = [log_probs([sure] * 4), log_probs([doubt, sure, sure, sure]), log_probs([sure] * 4)]
+    out = decode(script, [M, M, 2, M], 3, policy=RevisionPolicy(block_length=2), max_steps=9)
+    assert out.trajectory[:, 0].tolist() == [
+        [M, M, 2, M],  # block 0 is open; position 2, in block 1, may not be doubted yet
+        [1, 1, 2, M],  # position 0 is doubted while block 1 reveals
+        [M, 1, 2, 1],
+        [1, 1, 2, 1],
+        [1, 1, 2, 1],
+    ]
+
+
+def test_visible_tokens_of_unopened_blocks_are_left_alone():
+    doubt_all = log_probs([[0.9, 0.05, 0.05]] * 4)
+    out = decode([doubt_all], [M, 1, 1, 1], 3, policy=RevisionPolicy(block_length=2))
+    assert out.actions[0, 0].tolist() == [REVEAL, REMASK, KEEP, KEEP]
+
+
+# Ending -----------------------------------------------------------------------------------------
+
+
+def test_masks_left_at_the_end_are_revealed_in_a_closing_step():
+    script = [log_probs([[0.1, 0.5, 0.4]] * 3)]
+    policy = RevisionPolicy(reveal_count=1)
+    out = decode(script, [M, M, M], 3, policy=policy, max_steps=2)
+    assert out.tokens.tolist() == [[1, 1, 1]]
+    assert out.stats.left_masked.tolist() == [1]
+    assert out.stats.forward_passes.tolist() == [3]
+    assert out.actions[-1, 0].tolist() == [KEEP, KEEP, REVEAL]
+
+
+@pytest.mark.parametrize("patience", [1, 2, 4])
+def test_a_row_ends_after_patience_idle_steps(patience):
+    policy = RevisionPolicy(patience=patience)
+    out = decode([log_probs([[0.1, 0.9]])], [1], 2, policy=policy, max_steps=10)
+    assert out.stats.forward_passes.tolist() == [patience]
+
+
+def test_finished_rows_leave_the_batch():
+    def script(call, tokens):  # reveal at once; doubt token 2 for ever
+        doubted = (tokens == 2).float()
+        return torch.stack([5 * doubted, 1 - doubted, torch.full_like(doubted, 0.9)], -1)
+
+    backbone = Scripted(script, 3)
+    out = revise(backbone, torch.tensor([[1], [2], [1]]), max_steps=4)
+    assert backbone.batch_sizes == [3, 1, 1]
+    assert out.stats.forward_passes.tolist() == [1, 3, 1]
+    assert out.trajectory[:, 0, 0].tolist() == [1] * 4
+
+
+def test_nothing_editable_costs_nothing_and_changes_nothing(model, starts):
+    tokens = starts.clamp(min=1)
+    editable = torch.zeros_like(tokens, dtype=torch.bool)
+    editable[0] = True
+    out = revise(model, tokens, editable, max_steps=3)
+    assert torch.equal(out.tokens[1:], tokens[1:])
+    assert out.stats.forward_passes[1:].tolist() == [0] * 8
+
+
+def test_empty_batch_gives_an_empty_result(model):
+    out = revise(model, torch.zeros(0, 16, dtype=torch.long), max_steps=3)
+    assert out.tokens.shape == (0, 16)
+    assert out.trajectory.shape == (1, 0, 16)
+    assert out.actions.shape == (0, 0, 16)
+
+
+# Promises of the loop, for every policy ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_batch_size_and_row_order_do_not_matter(model, starts, policy):
+    whole = revise(model, starts, policy=policy, max_steps=8, seed=3)
+    order = torch.randperm(9, generator=torch.Generator().manual_seed(2))
+    for batch_size in (1, 2, 4):
+        part = revise(
+            model,
+            starts[order],
+            policy=policy,
+            max_steps=8,
+            seed=3,
+            row_ids=order,
+            batch_size=batch_size,
+        )
+        assert torch.equal(part.tokens, whole.tokens[order])
+        assert torch.equal(part.stats.forward_passes, whole.stats.forward_passes[order])
+        assert torch.equal(part.trajectory, whole.trajectory[: len(part.trajectory), order])
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_trajectory_replays_from_the_actions(model, starts, policy):
+    editable = torch.rand(starts.shape, generator=torch.Generator().manual_seed(5)) < 0.8
+    editable |= starts == M
+    out = revise(model, starts, editable, policy=policy, max_steps=8)
+    assert torch.equal(out.trajectory[0].long(), starts)
+    assert torch.equal(out.trajectory[-1].long(), out.tokens)
+    for before, after, action in zip(out.trajectory, out.trajectory[1:], out.actions, strict=False):
+        assert torch.equal(before == M, (action == REVEAL) | (action == WAIT))
+        assert torch.equal(after == M, (action == REMASK) | (action == WAIT))
+        stays = (action == KEEP) | (action == WAIT)
+        assert torch.equal(after[stays], before[stays])
+        assert (action[~editable] == KEEP).all()
+    assert (out.tokens[editable] != M).all()
+    assert torch.equal(out.tokens[~editable], starts[~editable])
+    assert torch.equal(out.stats.remasked, (out.actions == REMASK).sum((0, 2)))
+    assert torch.equal(out.stats.revealed, (out.actions == REVEAL).sum((0, 2)))
+    for row, steps in enumerate(out.stats.steps.tolist()):
+        assert len(list(out.row_states(row))) == steps
+        assert (out.actions[steps:, row] == KEEP).all()
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_seeds_repeat_and_differ(model, policy):
+    masked = torch.zeros(4, 16, dtype=torch.long)
+    first = revise(model, masked, policy=policy, max_steps=8, seed=1)
+    again = revise(model, masked, policy=policy, max_steps=8, seed=1)
+    other = revise(model, masked, policy=policy, max_steps=8, seed=2)
+    assert torch.equal(first.trajectory, again.trajectory)
+    draws = policy.sampling.temperature > 0 or getattr(policy, "order", "") == "random"
+    assert torch.equal(first.trajectory, other.trajectory) != draws
+
+
+@pytest.mark.parametrize("variant", ["none", "hr", "hr+decay", "hr+decay+her", "absolute"])
+@pytest.mark.parametrize("window", [None, 2])
+def test_every_history_survives_rows_leaving(model, starts, variant, window):
+    history = HistoryConfig(variant=variant, window=window)
+    policy = RevisionPolicy(margin=0.3)  # some rows settle, others do not
+    whole = revise(model, starts, history=history, policy=policy, max_steps=10)
+    assert len(set(whole.stats.steps.tolist())) > 1, "rows must end at different steps"
+    alone = revise(model, starts, history=history, policy=policy, max_steps=10, batch_size=1)
+    assert torch.equal(alone.tokens, whole.tokens)
+
+
+def test_padding_is_not_attended_to(model, starts):
+    tokens = starts.clamp(min=1)
+    attention = torch.ones_like(tokens, dtype=torch.bool)
+    attention[:, 12:] = False
+    editable = attention.clone()
+    other = tokens.clone()
+    other[:, 12:] = 1
+    first = revise(model, tokens, editable, attention_mask=attention, max_steps=6)
+    second = revise(model, other, editable, attention_mask=attention, max_steps=6)
+    assert torch.equal(first.tokens[:, :12], second.tokens[:, :12])
+
+
+def test_history_defaults_to_the_backbones_own(starts):
+    torch.manual_seed(0)
+    config = SudokuConfig(side=4, layers=1, width=32, heads=2, feed_forward=32)
+    model = SudokuMDM(config, HistoryConfig(decay=0.3)).eval()
+    own = revise(model, starts, max_steps=8)
+    named = revise(model, starts, history=HistoryConfig(decay=0.3), max_steps=8)
+    other = revise(model, starts, history=HistoryConfig(variant="none"), max_steps=8)
+    assert torch.equal(own.trajectory, named.trajectory)
+    assert not torch.equal(own.trajectory, other.trajectory)
+
+
+# Bad input --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_nan_and_infinite_logits_are_refused(value):
+    def script(call, tokens):
+        logits = torch.zeros(*tokens.shape, 3)
+        logits[tokens == 2] = value if call == 1 else 0.0
+        return logits
+
+    tokens = torch.tensor([[M, 1], [M, 2]])
+    policy = RevisionPolicy(patience=5)
+    with pytest.raises(ValueError, match=r"infinite logits at step 1, row 1, position 1; check"):
+        revise(Scripted(script, 3), tokens, policy=policy, max_steps=4)
+
+
+def test_ruled_out_tokens_are_fine():
+    out = decode([torch.tensor([[0.0, -math.inf, 1.0]])], [M], 3)
+    assert out.tokens.tolist() == [[2]]
+
+
+def test_bad_starts_are_refused(model, starts):
+    def refuse(match, tokens=starts, editable=None, **settings):
+        with pytest.raises(ValueError, match=match):
+            revise(model, tokens, editable, **({"max_steps": 2} | settings))
+
+    refuse(r"tokens must be integers \[B, N\], got torch.float32", starts.float())
+    refuse(r"tokens must be integers \[B, N\]", starts[0])
+    refuse(r"tokens must be ids below 5; got 7 at \[0, 0\]", torch.full((1, 16), 7))
+    refuse(r"editable must be bool \[9, 16\] like tokens, got torch.int64", editable=starts)
+    refuse(r"editable must be bool \[9, 16\]", editable=torch.ones(9, 15, dtype=torch.bool))
+    refuse("MASK may stand only where it is editable", editable=starts > 99)
+    refuse("attention_mask must be bool", attention_mask=starts)
+    refuse(r"row_ids must be \[9\], got \[3\]", row_ids=torch.arange(3))
+    refuse("max_steps must be at least 1, got 0", max_steps=0)
+    refuse("batch_size must be at least 1, got 0", batch_size=0)
+    refuse("board has 16 cells, got 20", torch.ones(2, 20, dtype=torch.long))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"reveal_count": 1, "reveal_threshold": 0.5}, "not both"),
+        ({"reveal_count": 0}, "reveal_count must be at least 1, got 0"),
+        ({"reveal_threshold": 0.0}, r"reveal_threshold must lie in \(0, 1\], got 0.0"),
+        ({"block_length": 0}, "block_length must be at least 1"),
+        ({"margin": -1.0}, "margin must be 0 or more nats, got -1.0"),
+        ({"remask_cap": -1}, "remask_cap must be at least 0"),
+        ({"patience": 0}, "patience must be at least 1 step, got 0"),
+    ],
+)
+def test_bad_policies_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        RevisionPolicy(**settings)
+
+
+# Helpers ----------------------------------------------------------------------------------------
+
+
+def test_blocks_count_editable_positions_only():
+    editable = torch.tensor([[False, True, True, False, True, True, True]])
+    block = block_index(editable, 2)
+    assert block[editable].tolist() == [0, 0, 1, 1, 2]
+    masked = torch.tensor([[False, False, False, False, True, False, True]])
+    assert open_block(block, masked).tolist() == [[1]]
+    assert open_block(block, torch.zeros_like(masked)).tolist() == [[2]]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([-math.inf, -1.0, 0.0, 0.5, 2.0]), st.booleans()),
+        min_size=1,
+        max_size=12,
+    ),
+    st.integers(0, 13),
+)
+def test_highest_equals_a_sort(cells, count):
+    score = torch.tensor([[s for s, _ in cells]])
+    eligible = torch.tensor([[e for _, e in cells]])
+    ranked = sorted((-s, i) for i, (s, e) in enumerate(cells) if e)
+    expected = {i for _, i in ranked[:count]}
+    assert set(highest(score, eligible, count)[0].nonzero().flatten().tolist()) == expected
