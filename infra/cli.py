@@ -6,6 +6,7 @@ remask VERB --help                                     options and examples of a
 """
 
 import importlib
+import os
 import sys
 
 VERBS = {"doctor": "infra.doctor", "revise": "infra.revise"}
@@ -20,7 +21,14 @@ def main(argv: list[str] | None = None) -> None:
     if verb not in VERBS:
         print(f"remask: no verb {verb!r}; there are {', '.join(VERBS)}", file=sys.stderr)
         raise SystemExit(2)
-    importlib.import_module(VERBS[verb]).main(rest)
+    try:
+        importlib.import_module(VERBS[verb]).main(rest)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("remask: stopped", file=sys.stderr)
+        raise SystemExit(130) from None
+    except BrokenPipeError:  # the reader, say `head`, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

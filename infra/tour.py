@@ -7,6 +7,7 @@ Half of the 288 boards train it, the other half are held out. Nothing is downloa
 """
 
 import argparse
+import math
 import time
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from evaluation.suites import sudoku as suite
 from infra.boards import show_revision
 from kernels import state_at
-from models import HistoryConfig, SudokuConfig, SudokuMDM, revise, save
+from models import CheckpointError, HistoryConfig, SudokuConfig, SudokuMDM, revise, save
+from models.checkpoint import check_target
 from models.history import encode_rows
 from pipeline import TrajectoryConfig, sample_trajectories, wrong_digit
 from pipeline.sources.sudoku import all_boards
@@ -44,8 +46,12 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/tour"), help="checkpoint folder")
     arguments = parser.parse_args(argv)
     low, high = arguments.wrong
-    if not 1 <= low <= high <= SIDE**2 or arguments.minutes <= 0:
+    if not 1 <= low <= high <= SIDE**2 or not 0 < arguments.minutes < math.inf:
         parser.error(f"need 1 <= LOW <= HIGH <= {SIDE**2} and minutes above 0")
+    try:
+        check_target(arguments.out)
+    except CheckpointError as error:
+        parser.error(str(error))
 
     console = Console()
     rng = np.random.default_rng(arguments.seed)

@@ -2,9 +2,7 @@
 
 The kernels are plain C functions without torch headers, so a compiler is all they need and a build
 takes seconds. A library is written aside and renamed, so several processes may build at once and a
-killed one leaves nothing behind. Nothing here runs at import.
-
-    python -m kernels.build          # build now, and say what this machine gets
+killed one leaves no half library. Nothing here runs at import.
 """
 
 import ctypes
@@ -13,8 +11,10 @@ import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
 import tempfile
+import time
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ import torch
 CSRC = Path(__file__).parent / "csrc"
 SOURCES = {"cpu": "history_cpu.cpp", "cuda": "history_cuda.cu"}
 HEADERS = ("history.h", "host_shim.h")
+ASIDE = "building-"
 
 CACHE_VARIABLE = "REMASK_CACHE"
 """Folder for built libraries; by default `remask` in the user's cache folder."""
@@ -38,45 +39,6 @@ class Native:
     library: ctypes.CDLL | None
     detail: str
     """Where the library is, or why there is none and what to do."""
-
-
-def is_compiled(device: str | torch.device = "cpu") -> bool:
-    """Does the compiled kernel run for tensors on this device? Builds it if need be."""
-    return native(torch.device(device).type).library is not None
-
-
-@functools.cache
-def native(device_type: str) -> Native:
-    """The library for a device type, built if need be: once per process."""
-    mode = os.environ.get(MODE_VARIABLE, "auto")
-    if mode not in ("auto", "reference"):
-        raise ValueError(f"{MODE_VARIABLE} must be auto or reference, got {mode!r}")
-    if mode == "reference":
-        return Native(None, f"{MODE_VARIABLE}=reference asks for the reference path")
-    if device_type not in SOURCES:
-        return Native(None, f"there is no kernel for {device_type} devices")
-    if device_type == "cuda" and not torch.cuda.is_available():
-        return Native(None, "torch sees no CUDA device")
-    try:
-        path = build(_cpu_command() if device_type == "cpu" else _cuda_command())
-        return Native(ctypes.CDLL(str(path)), str(path))
-    except (OSError, RuntimeError) as error:
-        return Native(None, str(error))
-
-
-def warn_if_reference(device_type: str) -> None:
-    """Tell the user once that the slow path runs, and why."""
-    if native(device_type).library is None and os.environ.get(MODE_VARIABLE) != "reference":
-        _warn_once(native(device_type).detail)
-
-
-@functools.cache
-def _warn_once(detail: str) -> None:
-    warnings.warn(
-        f"history operators run on the slower reference path: {detail}",
-        RuntimeWarning,
-        stacklevel=4,
-    )
 
 
 @dataclass(frozen=True)
@@ -107,15 +69,66 @@ class Command:
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
+def is_compiled(device: str | torch.device = "cpu") -> bool:
+    """Does the compiled kernel run for tensors on this device? Builds it if need be."""
+    return native(torch.device(device).type).library is not None
+
+
+@functools.cache
+def native(device_type: str) -> Native:
+    """The library for a device type, built if need be: once per process."""
+    mode = os.environ.get(MODE_VARIABLE, "auto")
+    if mode not in ("auto", "reference"):
+        return Native(None, f"{MODE_VARIABLE} must be auto or reference, got {mode!r}")
+    if mode == "reference":
+        return Native(None, f"{MODE_VARIABLE}=reference asks for the reference path")
+    if device_type not in SOURCES:
+        return Native(None, f"there is no kernel for {device_type} devices")
+    if device_type == "cuda" and not torch.cuda.is_available():
+        return Native(None, "torch sees no CUDA device")
+    try:
+        command = _cpu_command() if device_type == "cpu" else _cuda_command()
+        return load(command)
+    except (OSError, RuntimeError) as error:
+        return Native(None, str(error))
+
+
+def load(command: Command) -> Native:
+    """Build a command's library if need be and load it; one that is damaged is built anew."""
+    path = build(command)
+    try:
+        return Native(ctypes.CDLL(str(path)), str(path))
+    except OSError:
+        path.unlink(missing_ok=True)
+        return Native(ctypes.CDLL(str(build(command))), str(path))
+
+
+def warn_if_reference(device_type: str) -> None:
+    """Tell the user once that the slow path runs, and why."""
+    if native(device_type).library is None and os.environ.get(MODE_VARIABLE) != "reference":
+        _warn_once(native(device_type).detail)
+
+
+@functools.cache
+def _warn_once(detail: str) -> None:
+    warnings.warn(
+        f"history operators run on the slower reference path: {detail}",
+        RuntimeWarning,
+        stacklevel=4,
+    )
+
+
 def build(command: Command) -> Path:
     """The library of a command: from the cache, or compiled into it, whole or not at all."""
     folder = cache_folder()
     output = folder / f"{Path(command.source).stem}-{command.key()}.so"
-    if output.exists():
-        return output
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as aside:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _check_private(folder)
+        if output.exists():
+            return output
+        _sweep(folder)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=ASIDE) as aside:
             partial = Path(aside) / output.name
             command.run(partial)
             os.replace(partial, output)
@@ -133,6 +146,25 @@ def cache_folder() -> Path:
         return Path(chosen) / "kernels"
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "remask" / "kernels"
+
+
+def _check_private(folder: Path) -> None:
+    """What is loaded from here runs as us, so nobody else may write here."""
+    if not hasattr(os, "getuid"):
+        return
+    status = folder.stat()
+    if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise RuntimeError(
+            f"others can write to {folder}, so no kernel is loaded from it; set {CACHE_VARIABLE} "
+            "to a folder of your own"
+        )
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what builds killed more than an hour ago left."""
+    for stray in folder.glob(f"{ASIDE}*"):
+        if time.time() - stray.stat().st_mtime > 3600:
+            shutil.rmtree(stray, ignore_errors=True)
 
 
 def shim_command() -> Command:
@@ -178,13 +210,3 @@ def _accepts(compiler: str, flag: str) -> bool:
 def _first_error(stderr: str) -> str:
     lines = [line for line in stderr.splitlines() if "error" in line.lower()] or [stderr.strip()]
     return lines[0][:300]
-
-
-def main() -> None:
-    for device_type in SOURCES:
-        found = native(device_type)
-        print(f"{device_type}: {'compiled' if found.library else 'reference'} ({found.detail})")
-
-
-if __name__ == "__main__":
-    main()

@@ -24,15 +24,17 @@ def cpu_history_step(library: ctypes.CDLL, acc: Tensor, embed: Tensor, turn: Ten
     """embed + turn · acc on the CPU."""
     out = torch.empty_like(acc)
     width = acc.shape[-1]
-    library.remask_history_step(
-        _pointer(acc),
-        _pointer(embed),
-        _pointer(turn),
-        _pointer(out),
-        _long(acc.numel() // width),
-        _long(width),
-        DTYPES[embed.dtype],
-        torch.get_num_threads(),
+    _check_cpu(
+        library.remask_history_step(
+            _pointer(acc),
+            _pointer(embed),
+            _pointer(turn),
+            _pointer(out),
+            _long(acc.numel() // width),
+            _long(width),
+            DTYPES[embed.dtype],
+            torch.get_num_threads(),
+        )
     )
     return out
 
@@ -43,15 +45,17 @@ def cpu_history_embed(
     """The segment form on the CPU, [B, N, D]."""
     (batch, positions), width = rows[0].shape, weight.shape[1]
     out = torch.empty(batch, positions, width, dtype=table.dtype)
-    library.remask_history_embed(
-        _pointer(weight),
-        *map(_pointer, rows),
-        _pointer(table),
-        _pointer(out),
-        *map(_long, (batch, positions, width)),
-        mask_id,
-        DTYPES[weight.dtype],
-        torch.get_num_threads(),
+    _check_cpu(
+        library.remask_history_embed(
+            _pointer(weight),
+            *map(_pointer, rows),
+            _pointer(table),
+            _pointer(out),
+            *map(_long, (batch, positions, width)),
+            mask_id,
+            DTYPES[weight.dtype],
+            torch.get_num_threads(),
+        )
     )
     return out
 
@@ -62,15 +66,17 @@ def cpu_history_embed_backward(
     """Its gradient in weight on the CPU, [V, D]; the same bits for any number of threads."""
     batch, positions, width = grad.shape
     out = torch.zeros(vocab_size, width, dtype=table.dtype)
-    library.remask_history_embed_backward(
-        _pointer(grad),
-        *map(_pointer, rows),
-        _pointer(table),
-        _pointer(out),
-        *map(_long, (batch, positions, width)),
-        mask_id,
-        DTYPES[grad.dtype],
-        torch.get_num_threads(),
+    _check_cpu(
+        library.remask_history_embed_backward(
+            _pointer(grad),
+            *map(_pointer, rows),
+            _pointer(table),
+            _pointer(out),
+            *map(_long, (batch, positions, width)),
+            mask_id,
+            DTYPES[grad.dtype],
+            torch.get_num_threads(),
+        )
     )
     return out
 
@@ -89,6 +95,7 @@ def cpu_rows_are_valid(
 
 def cuda_history_step(library: ctypes.CDLL, acc: Tensor, embed: Tensor, turn: Tensor) -> Tensor:
     """embed + turn · acc on torch's current stream."""
+    acc, embed = _aligned(acc), _aligned(embed)
     out = torch.empty_like(acc)
     width = acc.shape[-1]
     with _on_device(acc) as stream:
@@ -112,6 +119,7 @@ def cuda_history_embed(
     library: ctypes.CDLL, weight: Tensor, rows: Rows, table: Tensor, mask_id: int
 ) -> Tensor:
     """The segment form on torch's current stream, [B, N, D]."""
+    weight = _aligned(weight)
     (batch, positions), width = rows[0].shape, weight.shape[1]
     out = torch.empty(batch, positions, width, dtype=table.dtype, device=weight.device)
     with _on_device(weight) as stream:
@@ -142,6 +150,7 @@ def cuda_history_embed_backward(
     deterministic: bool,
 ) -> Tensor:
     """Its gradient in weight on torch's current stream, [V, D]; atomic, or in a fixed order."""
+    grad = _aligned(grad)
     batch, positions, width = grad.shape
     if deterministic:
         entry, start = _sorted_entries(rows, mask_id, vocab_size)
@@ -184,6 +193,11 @@ def _sorted_entries(rows: Rows, mask_id: int, vocab_size: int) -> tuple[Tensor, 
     return entry.int(), torch.searchsorted(ordered, row, out_int32=True)
 
 
+def _aligned(tensor: Tensor) -> Tensor:
+    """Vector loads need 16-byte boundaries, which a view into a flat buffer may miss."""
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
 @contextlib.contextmanager
 def _on_device(tensor: Tensor):
     """Guard the device and give torch's current stream there; none for the host shim."""
@@ -192,6 +206,11 @@ def _on_device(tensor: Tensor):
             yield ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
     else:
         yield None
+
+
+def _check_cpu(code: int) -> None:
+    if code != 0:
+        raise RuntimeError("the CPU kernels have no version for this dtype")
 
 
 def _check_launch(library: ctypes.CDLL, code: int) -> None:

@@ -102,11 +102,11 @@ def _history_step(acc: Tensor, embed: Tensor, decay: float, rotate: bool, backwa
     if acc.numel() == 0:
         return torch.empty_like(acc)
     turn = reference.turn(acc.shape[-1], decay, rotate, backward, acc.dtype, acc.device)
+    if torch.float64 in (acc.dtype, embed.dtype):  # narrower types are read as they are stored
+        embed = embed.to(acc.dtype)
     library = _library_for(acc, embed.dtype)
     if library is None:
         return reference.history_step(acc, embed, turn).contiguous()
-    # The CPU float64 kernel takes float64 throughout; the others take what embed is stored in.
-    embed = embed.to(acc.dtype) if acc.dtype == torch.float64 else embed
     run = native.cuda_history_step if acc.is_cuda else native.cpu_history_step
     return run(library, acc.contiguous(), embed.contiguous(), turn)
 
@@ -221,6 +221,24 @@ def _embed_backward(ctx, grad: Tensor):
 
 torch.library.register_autograd(
     "remask::history_embed", _embed_backward, setup_context=_embed_setup
+)
+
+
+def _embed_backward_setup(ctx, inputs, output) -> None:
+    _, *rows = inputs[:6]
+    ctx.law = inputs[6:11]
+    ctx.save_for_backward(*rows)
+
+
+def _embed_backward_backward(ctx, grad: Tensor):
+    # The backward is linear, and its transpose is the forward.
+    return torch.ops.remask.history_embed(grad, *ctx.saved_tensors, *ctx.law), *[None] * 12
+
+
+torch.library.register_autograd(
+    "remask::history_embed_backward",
+    _embed_backward_backward,
+    setup_context=_embed_backward_setup,
 )
 
 

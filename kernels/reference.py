@@ -85,12 +85,17 @@ def state_at(
     """Tokens at one step: `wrong` before `masked_at`, MASK before `revealed_at`, then `target`.
 
     Args:
-        target, wrong, masked_at, revealed_at: [B, N].
+        target, wrong, masked_at, revealed_at: [B, N], of any integer type.
         step: One step for all, or [B, 1].
         mask_id: Id of the mask token.
+
+    Returns:
+        [B, N] int64.
     """
-    not_wrong = torch.where(step < revealed_at, mask_id, target)
-    return torch.where(step < masked_at, wrong, not_wrong)
+    if isinstance(step, Tensor):
+        step = step.long()
+    not_wrong = torch.where(step < revealed_at.long(), mask_id, target.long())
+    return torch.where(step < masked_at.long(), wrong.long(), not_wrong)
 
 
 def accumulate(
@@ -111,7 +116,7 @@ def accumulate(
     acc = torch.zeros(*target.shape, weight.shape[1], dtype=dtype, device=weight.device)
     for k in range(int(step.max()) + 1 if step.numel() else 0):
         state = state_at(target, wrong, masked_at, revealed_at, k, mask_id)
-        moved = history_step(acc, F.embedding(state.long(), weight), aging)
+        moved = history_step(acc, F.embedding(state, weight), aging)
         acc = torch.where((k <= step)[:, None, None], moved, acc)
     return acc
 

@@ -64,8 +64,8 @@ class Absorbing:
         budget = masks // steps + (view.step - first < masks % steps)
         return nothing, highest(score, view.is_masked & (block == now), budget)
 
-    def is_finished(self, num_masked: Tensor, idle_steps: Tensor) -> Tensor:
-        return num_masked == 0
+    def is_finished(self, idle_steps: Tensor) -> Tensor:
+        return torch.ones_like(idle_steps, dtype=torch.bool)  # without masks nothing can happen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,8 +104,9 @@ class ReMDM:
             )
 
     def act(self, view: View) -> tuple[Tensor, Tensor]:
-        time = 1 - view.step / view.max_steps
-        alpha, alpha_next = self.alpha(time), self.alpha(time - 1 / view.max_steps)
+        left = view.max_steps - view.step
+        time, time_next = left / view.max_steps, (left - 1) / view.max_steps
+        alpha, alpha_next = self.alpha(time), self.alpha(time_next)
         sigma = self._sigma(view, time, alpha, alpha_next)  # [B, N]
         reveal_rate = (alpha_next - (1 - sigma) * alpha) / (1 - alpha)
         positions = view.tokens.shape[1]
@@ -113,14 +114,11 @@ class ReMDM:
         reveal = view.is_masked & (view.noise.uniform(positions, noise.REVEAL) < reveal_rate)
         return remask, reveal
 
-    def is_finished(self, num_masked: Tensor, idle_steps: Tensor) -> Tensor:
-        return torch.zeros_like(
-            num_masked, dtype=torch.bool
-        )  # a token may be re-masked at any time
+    def is_finished(self, idle_steps: Tensor) -> Tensor:
+        return torch.zeros_like(idle_steps, dtype=torch.bool)  # any token may yet be re-masked
 
     def alpha(self, time: float) -> float:
-        """α_t, the share of tokens expected visible; 1 at the end, rounding aside."""
-        time = max(time, 0.0) if time > 1e-9 else 0.0
+        """α_t, the share of tokens expected visible."""
         if self.kind != "loop":
             return 1 - time
         if time > self.turn_on:
@@ -159,5 +157,5 @@ class P2:
         stays = highest(view.beliefs.confidence, view.editable, size - num_masked)
         return view.is_visible & ~stays, view.is_masked & stays
 
-    def is_finished(self, num_masked: Tensor, idle_steps: Tensor) -> Tensor:
-        return torch.zeros_like(num_masked, dtype=torch.bool)
+    def is_finished(self, idle_steps: Tensor) -> Tensor:
+        return torch.zeros_like(idle_steps, dtype=torch.bool)

@@ -31,7 +31,7 @@ class Sampling:
     """Draw among the fewest tokens that hold this much probability."""
 
     def __post_init__(self) -> None:
-        if self.temperature < 0:
+        if not 0 <= self.temperature < math.inf:
             raise ValueError(f"temperature must be 0 or more, got {self.temperature}")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must lie in (0, 1], got {self.top_p}")
@@ -44,7 +44,7 @@ class Beliefs:
     candidate: Tensor
     """Token to reveal: drawn from V, so never MASK."""
     log_prob: Tensor
-    """log p(candidate) over V; -inf where nothing was read."""
+    """log p(candidate) over V, after top_p; -inf where nothing was read."""
     confidence: Tensor
     """What reveals are ranked by, higher first: log_prob, -entropy, or the lead p₁ - p₂."""
     doubt: Tensor
@@ -81,17 +81,27 @@ def read_beliefs(
         strict=True,
     ):
         logits = backbone.head(hidden[row, position]).float()  # [P, V]
-        _check_finite(logits, row, position, noise)
         at = (row, position)
         current = logits.gather(1, tokens[at][:, None])[:, 0]
         beliefs.doubt[at] = logits[:, backbone.mask_id] - current
-        log_probs = logits.masked_fill(forbidden, -math.inf).log_softmax(-1)
+        log_probs = _truncate(logits.masked_fill(forbidden, -math.inf).log_softmax(-1), sampling)
         candidate = _draw(log_probs, sampling, noise, row, position)
         log_prob = log_probs.gather(1, candidate[:, None])[:, 0]
+        _check_finite(logits, log_prob, row, position, noise)
         beliefs.candidate[at] = candidate
         beliefs.log_prob[at] = log_prob
         beliefs.confidence[at] = _confidence(log_probs, log_prob, ranking)
     return beliefs
+
+
+def _truncate(log_probs: Tensor, sampling: Sampling) -> Tensor:
+    """Leave the fewest tokens that hold `top_p`, renormalised."""
+    if sampling.top_p == 1 or sampling.temperature == 0:
+        return log_probs
+    ordered, token = log_probs.sort(-1, descending=True)
+    before = ordered.exp().cumsum(-1) - ordered.exp()  # mass of the likelier tokens
+    cut = ordered.masked_fill(before >= sampling.top_p, -math.inf).log_softmax(-1)
+    return torch.empty_like(cut).scatter_(-1, token, cut)
 
 
 def _draw(
@@ -99,11 +109,6 @@ def _draw(
 ) -> Tensor:
     if sampling.temperature == 0:
         return log_probs.argmax(-1)
-    if sampling.top_p < 1:
-        ordered, token = log_probs.sort(-1, descending=True)
-        before = ordered.exp().cumsum(-1) - ordered.exp()  # mass of the likelier tokens
-        cut = ordered.masked_fill(before >= sampling.top_p, -math.inf)
-        log_probs = torch.empty_like(cut).scatter_(-1, token, cut)
     # argmax of log p + T·Gumbel draws from softmax(log p / T).
     gumbel = noise.gumbel(row, position, log_probs.shape[-1])
     return (log_probs.double() + sampling.temperature * gumbel).argmax(-1)
@@ -120,9 +125,11 @@ def _confidence(log_probs: Tensor, log_prob: Tensor, ranking: Ranking) -> Tensor
             return best[:, 0] - best[:, 1:].sum(-1)
 
 
-def _check_finite(logits: Tensor, row: Tensor, position: Tensor, noise: Noise) -> None:
+def _check_finite(
+    logits: Tensor, log_prob: Tensor, row: Tensor, position: Tensor, noise: Noise
+) -> None:
     """-inf rules a token out and is fine; NaN, +inf, or nothing left to choose from is not."""
-    bad = ~logits.logsumexp(-1).isfinite()
+    bad = ~(logits.logsumexp(-1).isfinite() & log_prob.isfinite())
     if bad.any():
         first = int(bad.nonzero()[0])
         raise ValueError(

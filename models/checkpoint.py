@@ -10,7 +10,7 @@ import dataclasses
 import json
 import os
 import shutil
-import tempfile
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from models.backbone import Backbone
+from models.config import from_mapping
 from models.history import HistoryConfig
 from models.sudoku import SudokuConfig, SudokuMDM
 
@@ -35,12 +36,12 @@ class CheckpointError(ValueError):
 
 
 def save(backbone: Backbone, path: str | os.PathLike[str]) -> None:
-    """Write a checkpoint folder, replacing one that is there."""
-    folder = Path(path)
+    """Write a checkpoint folder, replacing a checkpoint that is there but nothing else."""
+    folder = Path(path).resolve()
+    check_target(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    if folder.exists() and not (folder / CONFIG).is_file():
-        raise CheckpointError(f"{folder} exists and is no checkpoint; choose another folder")
-    aside = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
+    aside.mkdir()
     try:
         settings = {
             "format": FORMAT,
@@ -51,15 +52,29 @@ def save(backbone: Backbone, path: str | os.PathLike[str]) -> None:
         (aside / CONFIG).write_text(json.dumps(settings, indent=2) + "\n")
         tensors = {name: x.detach().contiguous() for name, x in backbone.state_dict().items()}
         save_file(tensors, aside / WEIGHTS)
-        aside.chmod(0o755)  # mkdtemp makes it private
         if folder.exists():  # a kill between the two renames leaves the old one beside, whole
-            folder.rename(old := Path(f"{aside}.old"))
+            old = aside.with_name(f"{aside.name}.old")
+            folder.rename(old)
             aside.rename(folder)
             shutil.rmtree(old)
         else:
             aside.rename(folder)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def check_target(path: str | os.PathLike[str]) -> None:
+    """Raise CheckpointError if saving here would destroy something that is not a checkpoint."""
+    folder = Path(path)
+    if not folder.exists():
+        return
+    others = ["it is a file"]
+    if folder.is_dir():
+        others = sorted(x.name for x in folder.iterdir() if x.name not in (CONFIG, WEIGHTS))
+    if others:
+        raise CheckpointError(
+            f"{folder} is more than a checkpoint ({', '.join(others[:3])}); choose another folder"
+        )
 
 
 def load(
@@ -75,16 +90,15 @@ def load(
         device: Where to put the weights; the CPU when none.
         dtype: What to store them in; as saved when none.
     """
-    folder = Path(path_or_name)
+    folder, device = Path(path_or_name), torch.device(device or "cpu")
     kind, config, history = _read_settings(folder)
     _, backbone_type = BACKBONES[kind]
     with torch.device("meta"):
         backbone = backbone_type(config, history)
     wanted = {name: x.shape for name, x in backbone.state_dict().items()}
-    tensors = _read_tensors(folder / WEIGHTS, wanted, str(device or "cpu"), dtype)
+    tensors = _read_tensors(folder / WEIGHTS, wanted, str(device), dtype)
     backbone.load_state_dict(tensors, assign=True)
-    _materialise_buffers(backbone, backbone_type, config, history, device)
-    return backbone.eval()
+    return backbone.to(device).eval()  # buffers follow the weights
 
 
 def _read_settings(folder: Path) -> tuple[str, Any, HistoryConfig]:
@@ -97,7 +111,7 @@ def _read_settings(folder: Path) -> tuple[str, Any, HistoryConfig]:
         raise CheckpointError(f"{folder} lacks {' and '.join(missing)}{hint}")
     try:
         settings = json.loads((folder / CONFIG).read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{folder / CONFIG} is not JSON: {error}") from error
     if not isinstance(settings, dict) or not settings.keys() >= {
         "format",
@@ -108,18 +122,18 @@ def _read_settings(folder: Path) -> tuple[str, Any, HistoryConfig]:
         raise CheckpointError(
             f"{folder / CONFIG} is not one of ours: it needs format, kind, config and history"
         )
-    if settings["format"] != FORMAT:
+    if type(settings["format"]) is not int or settings["format"] != FORMAT:
         raise CheckpointError(
             f"{folder} has checkpoint format {settings['format']}, this reader takes {FORMAT}; "
             "save it anew with a matching version"
         )
     kind = settings["kind"]
-    if kind not in BACKBONES:
+    if not isinstance(kind, str) or kind not in BACKBONES:
         raise CheckpointError(f"{folder} holds a {kind!r} backbone; known are {sorted(BACKBONES)}")
     try:
-        config = BACKBONES[kind][0](**settings["config"])
-        history = HistoryConfig(**settings["history"])
-    except (TypeError, ValueError) as error:
+        config = from_mapping(BACKBONES[kind][0], settings["config"], "config")
+        history = from_mapping(HistoryConfig, settings["history"], "history")
+    except ValueError as error:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from error
     return kind, config, history
 
@@ -138,6 +152,8 @@ def _read_tensors(
                     raise CheckpointError(
                         f"{path}: {name} is {list(tensor.shape)}, the config says {list(shape)}"
                     )
+                if not tensor.is_floating_point():
+                    raise CheckpointError(f"{path}: {name} holds {tensor.dtype}, not weights")
                 tensors[name] = tensor if dtype is None else tensor.to(dtype)
             return tensors
     except SafetensorError as error:
@@ -154,14 +170,3 @@ def _check_names(path: Path, wanted: set[str], found: set[str]) -> None:
             f"{path} {' and '.join(parts)} ({len(missing)} missing, {len(foreign)} unknown); it "
             "does not belong to this config"
         )
-
-
-def _materialise_buffers(backbone, backbone_type, config, history, device) -> None:
-    """Buffers that are not saved follow from the config: take them from a model built for real."""
-    if any(x.is_meta for x in backbone.buffers()):
-        built = dict(backbone_type(config, history).named_buffers())
-        for name, buffer in list(backbone.named_buffers()):
-            if buffer.is_meta:
-                owner, _, leaf = name.rpartition(".")
-                value = built[name].to(device or "cpu")
-                backbone.get_submodule(owner).register_buffer(leaf, value, persistent=False)

@@ -6,7 +6,6 @@ records what happened.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Protocol
@@ -72,8 +71,9 @@ class Policy(Protocol):
         """What to re-mask among the visible and what to reveal among the masked, bool [B, N]."""
         ...
 
-    def is_finished(self, num_masked: Tensor, idle_steps: Tensor) -> Tensor:
-        """Which rows need no further step, bool [B], by masks left and steps without action."""
+    def is_finished(self, idle_steps: Tensor) -> Tensor:
+        """Which rows need no further step, bool [B], by the steps they took no action in. Rows
+        that still hold a MASK go on whatever the answer."""
         ...
 
 
@@ -104,7 +104,7 @@ class RevisionPolicy:
             raise ValueError("give reveal_count or reveal_threshold, not both")
         if self.reveal_threshold is not None and not 0 < self.reveal_threshold <= 1:
             raise ValueError(f"reveal_threshold must lie in (0, 1], got {self.reveal_threshold}")
-        if self.margin < 0:
+        if not 0 <= self.margin < math.inf:
             raise ValueError(f"margin must be 0 or more nats, got {self.margin}")
         for name, least in (("reveal_count", 1), ("block_length", 1), ("remask_cap", 0)):
             value = getattr(self, name)
@@ -122,7 +122,7 @@ class RevisionPolicy:
             may_reveal = may_reveal & (block == opened)
         return self._remask(view.beliefs, may_remask), self._reveal(view.beliefs, may_reveal)
 
-    def is_finished(self, num_masked: Tensor, idle_steps: Tensor) -> Tensor:
+    def is_finished(self, idle_steps: Tensor) -> Tensor:
         return idle_steps >= self.patience
 
     def _remask(self, beliefs: Beliefs, eligible: Tensor) -> Tensor:
@@ -166,13 +166,8 @@ class Revision:
     """`Action` taken between them, [K, B, N] int8; KEEP once a row has finished."""
     stats: RevisionStats
 
-    def row_states(self, row: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Each state of one row with the actions that led on from it, up to the row's end."""
-        for k in range(int(self.stats.steps[row])):
-            yield self.trajectory[k, row], self.actions[k, row]
 
-
-@torch.inference_mode()
+@torch.no_grad()
 def revise(
     backbone: Backbone,
     tokens: Tensor,
@@ -194,12 +189,12 @@ def revise(
     Args:
         backbone: The model.
         tokens: Start states, [B, N]; MASK is allowed at editable positions.
-        editable: E, bool [B, N]; all positions when none. Other positions never change.
+        editable: E, bool [B, N]; all positions but padding when none. Others never change.
         history: How past states are seen; as the backbone was trained when none.
         policy: The rule; `RevisionPolicy()` when none.
         max_steps: Steps at most, besides the closing one.
         attention_mask: Bool [B, N], false at padding.
-        seed: Of policies that draw.
+        seed: Of policies that draw, from 0 to 2^63 - 1.
         row_ids: What makes each row's draws its own, [B]; its index when none.
         batch_size: Rows decoded at once; all when none.
 
@@ -211,8 +206,11 @@ def revise(
         raise ValueError(f"max_steps must be at least 1, got {max_steps}")
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+    if not 0 <= seed < 1 << 63:
+        raise ValueError(f"seed must lie in 0 .. 2^63 - 1, got {seed}")
     if editable is None:
-        editable = torch.ones_like(tokens, dtype=torch.bool)
+        everywhere = torch.ones_like(tokens, dtype=torch.bool)
+        editable = everywhere if attention_mask is None else attention_mask
     _check_start(backbone, tokens, editable, attention_mask, row_ids)
     if row_ids is None:
         row_ids = torch.arange(tokens.shape[0])
@@ -278,8 +276,8 @@ def _revise_batch(
     record = _Record(tokens)
     rows.keep(editable.any(-1))
     for step in range(max_steps):
-        num_masked = rows.is_masked(backbone.mask_id).sum(-1)
-        rows.keep(~policy.is_finished(num_masked, rows.idle_steps))
+        has_masks = rows.is_masked(backbone.mask_id).any(-1)
+        rows.keep(has_masks | ~policy.is_finished(rows.idle_steps))
         if rows.index.numel() == 0:
             break
         view = _look(backbone, rows, policy, step, max_steps, seed)
@@ -442,7 +440,7 @@ def _check_start(
 ) -> None:
     if tokens.dim() != 2 or tokens.is_floating_point() or tokens.dtype == torch.bool:
         raise ValueError(f"tokens must be integers [B, N], got {tokens.dtype} {list(tokens.shape)}")
-    for name, mask in (("editable", editable), ("attention_mask", attention_mask)):
+    for name, mask in (("attention_mask", attention_mask), ("editable", editable)):
         if mask is not None and (mask.shape != tokens.shape or mask.dtype != torch.bool):
             raise ValueError(
                 f"{name} must be bool {list(tokens.shape)} like tokens, got {mask.dtype} "
@@ -450,11 +448,14 @@ def _check_start(
             )
     if row_ids is not None and row_ids.shape != tokens.shape[:1]:
         raise ValueError(f"row_ids must be [{tokens.shape[0]}], got {list(row_ids.shape)}")
-    outside = (tokens < 0) | (tokens >= backbone.vocab_size)
-    stuck = (tokens == backbone.mask_id) & ~editable
+    ids = tokens.long()  # comparisons of narrow unsigned types are not everywhere implemented
+    outside = (ids < 0) | (ids >= backbone.vocab_size)
+    stuck = (ids == backbone.mask_id) & ~editable
+    padding = torch.zeros_like(editable) if attention_mask is None else ~attention_mask
     for bad, rule in (
         (outside, f"tokens must be ids below {backbone.vocab_size}"),
         (stuck, "MASK may stand only where it is editable, or it could never be revealed"),
+        (editable & padding, "padding must not be editable"),
     ):
         if bad.any():
             place = bad.nonzero()[0].tolist()

@@ -74,7 +74,7 @@ def encode_rows(
     """
     state = kernels.state_at(target, wrong, masked_at, revealed_at, step[:, None], mask_id)
     if config.variant == "none":
-        current = F.embedding(state.long(), weight).float()
+        current = F.embedding(state, weight).float()
         return normalise(current, current, config.norm)
     acc = kernels.history_embed(
         weight,
@@ -91,7 +91,7 @@ def encode_rows(
     )
     if config.variant == "absolute":
         acc = _to_absolute(acc, step)
-    current = F.embedding(state.long(), weight).float() if config.norm == "match" else acc
+    current = F.embedding(state, weight).float() if config.norm == "match" else acc
     return normalise(acc, current, config.norm)
 
 
@@ -143,19 +143,16 @@ class HistoryState:
             )
             leaving = F.embedding(self._recent[0], self._weight).float()
             acc = acc - reference.complex_product(factor[0], leaving)
-        self._recent.append(ids)
+        self._recent.append(ids.clone())
         return acc
 
 
 def normalise(acc: Tensor, current: Tensor, norm: Norm) -> Tensor:
     """Scale each position of acc, [..., D]: to RMS 1, or to the RMS of `current`."""
     if norm == "rms":
-        return acc / _rms(acc)
-    return acc * (_rms(current) / _rms(acc))
-
-
-def _rms(x: Tensor) -> Tensor:
-    return (x.square().mean(-1, keepdim=True) + EPSILON).sqrt()
+        return acc * (acc.square().mean(-1, keepdim=True) + EPSILON).rsqrt()
+    wanted, found = (x.square().mean(-1, keepdim=True).sqrt() for x in (current, acc))
+    return acc * (wanted / found.clamp(min=torch.finfo(acc.dtype).tiny))
 
 
 def _to_absolute(acc: Tensor, step: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ class Noise:
     """Uniform numbers for the rows of a batch at one step."""
 
     seed: int
+    """From 0 to 2^63 - 1."""
     step: int
     row_ids: Tensor
     """What makes each row's numbers its own, [B]."""

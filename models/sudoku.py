@@ -26,6 +26,9 @@ class SudokuConfig:
     feed_forward: int = 512
 
     def __post_init__(self) -> None:
+        for name in ("layers", "width", "heads", "feed_forward"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.side < 4 or math.isqrt(self.side) ** 2 != self.side:
             raise ValueError(f"side must be a square number from 4 on, got {self.side}")
         if self.width % (2 * self.heads):
@@ -87,7 +90,7 @@ class SudokuMDM(Backbone):
 def cell_features(side: int) -> dict[str, Tensor]:
     """Row, column and box of each cell in reading order, [side²] each."""
     box = math.isqrt(side)
-    cell = torch.arange(side**2)
+    cell = torch.arange(side**2, device="cpu")  # real even where the model is built on meta
     row, column = cell // side, cell % side
     return {"row": row, "column": column, "box": row // box * box + column // box}
 

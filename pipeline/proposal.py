@@ -55,7 +55,7 @@ class Uniform:
         has_target = self.ids[np.minimum(rank, self.ids.size - 1)] == target
         drawn = (rng.random(target.size) * (self.ids.size - has_target)).astype(np.int64)
         drawn += has_target & (drawn >= rank)
-        return self.ids[drawn].astype(target.dtype)
+        return _narrow(self.ids[drawn], target.dtype)
 
     def distance(self, target: Ints, row: Ints, position: Ints) -> Floats:
         return np.zeros(target.size)
@@ -86,10 +86,14 @@ class TopK:
         if np.isnan(self.log_probs).any():
             place = np.argwhere(np.isnan(self.log_probs))[0].tolist()
             raise ValueError(f"log_probs is NaN at {place}; probe again")
-        if self.num_allowed < 2:
-            raise ValueError(f"num_allowed must be at least 2, got {self.num_allowed}")
+        _check_num_allowed(self.num_allowed)
 
     def supports(self, target: Ints) -> Bools:
+        if self.candidates.shape[:2] != target.shape:
+            raise ValueError(
+                f"candidates must be [B, N, k] for targets {list(target.shape)}, got "
+                f"{list(self.candidates.shape)}"
+            )
         usable = np.isfinite(self.log_probs) & (self.candidates != target[..., None])
         return usable.any(-1)
 
@@ -101,7 +105,7 @@ class TopK:
         # Rounding may carry a draw past the end: the last candidate with any probability takes it.
         last = probs.shape[-1] - 1 - (probs[:, ::-1] > 0).argmax(-1)
         at = (row, position, np.minimum(choice, last))
-        return self.candidates[at].astype(target.dtype)
+        return _narrow(self.candidates[at], target.dtype)
 
     def distance(self, target: Ints, row: Ints, position: Ints) -> Floats:
         # Σ max(0, p - u) over the candidates; all other ids have p = 0 < u.
@@ -132,6 +136,9 @@ class Source:
     num_allowed: int
     """Ids that may be proposed in all, targets included."""
 
+    def __post_init__(self) -> None:
+        _check_num_allowed(self.num_allowed)
+
     def supports(self, target: Ints) -> Bools:
         if self.tokens.shape != target.shape:
             raise ValueError(
@@ -141,7 +148,7 @@ class Source:
         return self.tokens != target
 
     def draw(self, target: Ints, row: Ints, position: Ints, rng: np.random.Generator) -> Ints:
-        return self.tokens[row, position].astype(target.dtype)
+        return _narrow(self.tokens[row, position], target.dtype)
 
     def distance(self, target: Ints, row: Ints, position: Ints) -> Floats:
         return np.full(target.size, 1 - 1 / (self.num_allowed - 1))
@@ -160,4 +167,20 @@ def objective_shift_bound(
         wrong_rate: π_wrong, the probability that an editable position follows the wrong rule.
         floor: ε; B = -log ε.
     """
+    if num_editable.size == 0:
+        return 0.0
     return float(2 * -math.log(floor) * wrong_rate * np.mean(num_editable * distance_sum))
+
+
+def _narrow(tokens: Ints, dtype: np.dtype) -> Ints:
+    """Tokens in the targets' type, if they fit."""
+    if tokens.size and int(tokens.max()) > np.iinfo(dtype).max:
+        raise ValueError(
+            f"proposed id {tokens.max()} does not fit the targets' type {dtype}; widen it"
+        )
+    return tokens.astype(dtype)
+
+
+def _check_num_allowed(num_allowed: int) -> None:
+    if num_allowed < 2:
+        raise ValueError(f"num_allowed must be at least 2, got {num_allowed}")

@@ -172,15 +172,17 @@ def sample_boundaries(rule: Ints, horizon: int, rng: np.random.Generator) -> tup
     """β and μ for positions of rule mask, wrong or doubt, in the narrowest type that holds T."""
     narrow = np.min_scalar_type(horizon)
     starts_visible = rule != Rule.MASK
-    masked_at = (1 + rng.random(rule.size) * (horizon - 1)).astype(narrow)  # U{1..T-1}
+    # ⌊u·n⌋ is U{0..n-1} for u in [0, 1): it never rounds up to n.
+    masked_at = 1 + (rng.random(rule.size) * (horizon - 1)).astype(np.int64)  # U{1..T-1}
     masked_at *= starts_visible
-    left = horizon - masked_at.astype(np.float64)
-    revealed_at = masked_at + (1 + rng.random(rule.size) * left).astype(narrow)  # U{β+1..T}
-    return masked_at, revealed_at
+    left = horizon - masked_at
+    revealed_at = masked_at + 1 + (rng.random(rule.size) * left).astype(np.int64)  # U{β+1..T}
+    return masked_at.astype(narrow), revealed_at.astype(narrow)
 
 
 def state_at(trajectories: Trajectories, step: Ints | int, mask_id: int) -> Ints:
     """Tokens at a step, [B, N]: one step for all rows, or [B] of them."""
+    _check_fits(mask_id, trajectories.target)
     step = np.asarray(step).reshape(-1, 1)
     shown = np.where(step < trajectories.revealed_at, mask_id, trajectories.target)
     shown = np.where(step < trajectories.masked_at, trajectories.wrong, shown)
@@ -194,6 +196,7 @@ def states(trajectories: Trajectories, horizon: int, mask_id: int) -> Ints:
 
 def oracle_action(state: Ints, target: Ints, mask_id: int) -> Ints:
     """τ, the token to prefer: MASK where a visible token is wrong, else the target. SPEC §4."""
+    _check_fits(mask_id, target)
     return np.where((state != mask_id) & (state != target), mask_id, target).astype(target.dtype)
 
 
@@ -240,6 +243,13 @@ def check_trajectories(
         if bad.any():
             place = np.argwhere(bad)[0]
             raise ValueError(f"{message}, got {values[tuple(place)]} at {place.tolist()}")
+
+
+def _check_fits(mask_id: int, target: Ints) -> None:
+    if not np.iinfo(target.dtype).min <= mask_id <= np.iinfo(target.dtype).max:
+        raise ValueError(
+            f"mask_id {mask_id} does not fit the tokens' type {target.dtype}; widen it"
+        )
 
 
 def _outside(ids: Ints, vocab_size: int) -> Bools:

@@ -23,7 +23,8 @@ class ObjectiveConfig:
     """Weights of the loss and its optional terms."""
 
     floor: float = 1e-8
-    """ε: probabilities are floored here, so a position costs at most -log ε ≈ 18.4."""
+    """ε: probabilities are floored here, so a position costs at most -log ε ≈ 18.4. The gradient is
+    that of the unfloored loss: a pretrained model gives MASK less than ε, and must leave there."""
     edit_weight: float = 1.0
     """Weight of positions that move in their trajectory; those that keep their target have 1."""
     unlikelihood_weight: float = 0.0
@@ -36,7 +37,7 @@ class ObjectiveConfig:
         if not 0 < self.floor < 1:
             raise ValueError(f"objective.floor must lie in (0, 1), got {self.floor}")
         for name in ("edit_weight", "unlikelihood_weight", "ordering_weight", "ordering_margin"):
-            if getattr(self, name) < 0:
+            if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"objective.{name} must be 0 or more, got {getattr(self, name)}")
 
 
@@ -103,8 +104,10 @@ def oracle_loss(
     Returns:
         The loss; 0 with empty parts when nothing is editable.
     """
-    if bool((target == mask_id).logical_and(editable).any()):
-        place = ((target == mask_id) & editable).nonzero()[0].tolist()
+    state, target, wrong = state.long(), target.long(), wrong.long()
+    impossible = (target == mask_id) & editable
+    if impossible.any():
+        place = impossible.nonzero()[0].tolist()
         raise ValueError(f"target must not be MASK (mask_id {mask_id}), but is at {place}")
     per_position = [x[editable] for x in (hidden, state, target, wrong, moves)]  # [P, ...]
     size = max(1, CHUNK_ELEMENTS // vocab_size)
@@ -150,10 +153,11 @@ def _terms(
         log_probs = logits.log_softmax(-1)
 
         def at(ids: Tensor) -> Tensor:
-            return log_probs.gather(-1, ids[:, None].long())[:, 0]
+            return log_probs.gather(-1, ids[:, None])[:, 0]
 
         label = oracle_action(state, target, mask_id)
-        loss = -at(label).clamp(min=math.log(config.floor))
+        exact = -at(label)
+        loss = exact + (exact.clamp(max=-math.log(config.floor)) - exact).detach()
         masked = log_probs[:, mask_id]
         revealed = logits.detach().index_fill(
             -1, torch.tensor(mask_id, device=state.device), -math.inf

@@ -39,7 +39,8 @@ def score(solution: Tensor, revision: Revision) -> SudokuScores:
 def replays(solution: Tensor, revision: Revision) -> tuple[Tensor, Tensor]:
     """Cells re-masked while wrong, and those later revealed as a digit so rejected; [B, N]."""
     states = revision.trajectory.long()
-    rejected = torch.zeros(*solution.shape, int(states.max()) + 1, dtype=torch.bool)  # [B, N, V]
+    vocab_size = int(states.max()) + 1 if states.numel() else 1
+    rejected = states.new_zeros(*solution.shape, vocab_size, dtype=torch.bool)  # [B, N, V]
     replayed = torch.zeros_like(solution, dtype=torch.bool)
     for before, after, action in zip(states, states[1:], revision.actions, strict=False):
         again = rejected.gather(-1, after[..., None])[..., 0]

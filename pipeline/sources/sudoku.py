@@ -15,6 +15,8 @@ Boards = NDArray[np.integer]
 
 def solutions(board: Boards, rng: np.random.Generator | None = None) -> Iterator[Boards]:
     """All ways to fill a board's blanks, [N] each; in random order when rng is given."""
+    if conflict_cells(board[None]).any():
+        return
     side = math.isqrt(board.size)
     units = _units(side)
     cells = board.astype(np.uint8)
@@ -59,7 +61,12 @@ def parse_board(line: str) -> Boards:
     """Digits in reading order, 0 or . for a blank, to a board [N] uint8."""
     text = line.strip().replace(".", "0")
     side = math.isqrt(len(text))
-    if not text.isdigit() or side**2 != len(text) or math.isqrt(side) ** 2 != side or side < 4:
+    if (
+        not (text.isascii() and text.isdigit())
+        or side**2 != len(text)
+        or math.isqrt(side) ** 2 != side
+        or side < 4
+    ):
         raise ValueError(f"a board is 81 or 16 digits, 0 or . for a blank; got {line.strip()!r}")
     board = np.frombuffer(text.encode(), np.uint8) - ord("0")
     if board.max() > side:

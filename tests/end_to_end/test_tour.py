@@ -1,6 +1,7 @@
 """The method as a whole: a few seconds of training teach a model to mend boards it never saw."""
 
 import numpy as np
+import pytest
 import torch
 from rich.console import Console
 
@@ -31,6 +32,21 @@ def test_a_few_hundred_steps_learn_to_revise():
     assert after.valid > 0.4
     assert after.conflicts < before.conflicts
     assert loss.keep.num_correct / loss.keep.count > 0.9
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--minutes", "nan"], "minutes above 0"),
+        (["--wrong", "5", "3"], "need 1 <= LOW <= HIGH <= 16"),
+        (["--out", "{full}"], "is more than a checkpoint (notes.txt); choose another folder"),
+    ],
+)
+def test_bad_requests_are_refused_before_training(argv, message, tmp_path, capsys):
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(SystemExit, match="2"):
+        main([x.format(full=tmp_path) for x in argv])
+    assert message in capsys.readouterr().err
 
 
 def test_the_tour_runs_and_leaves_a_checkpoint(tmp_path, capsys, monkeypatch):

@@ -2,8 +2,10 @@
 
 import io
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -104,6 +106,29 @@ def test_bad_requests_get_one_clear_line(checkpoint, argv, stdin, message, capsy
     assert printed.out == ""
     assert message in printed.err
     assert printed.err.count("\n") == 1
+
+
+def test_a_reader_that_leaves_early_is_no_error(checkpoint):
+    boards = "\n".join([BOARD] * 3000)
+    command = (
+        f"{sys.executable} -m infra.cli revise --checkpoint {checkpoint} --max-steps 1 | head -1"
+    )
+    done = subprocess.run(command, shell=True, input=boards, capture_output=True, text=True)
+    assert len(done.stdout) == 17
+    assert done.stderr == ""
+
+
+def test_ctrl_c_ends_without_a_traceback(checkpoint):
+    waiting = subprocess.Popen(
+        [sys.executable, "-m", "infra.cli", "revise", "--checkpoint", checkpoint],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    time.sleep(8)  # until it waits for boards
+    waiting.send_signal(signal.SIGINT)
+    _, stderr = waiting.communicate(timeout=60)
+    assert (waiting.returncode, stderr) == (130, "remask: stopped\n")
 
 
 def test_a_missing_checkpoint_is_named(tmp_path):

@@ -59,22 +59,38 @@ def test_an_unwritable_cache_is_named(tmp_path):
     assert "set REMASK_CACHE" in out
 
 
-def test_reference_mode_is_honoured_and_others_refused(tmp_path):
-    assert "REMASK_KERNELS=reference asks" in run(REMASK_KERNELS="reference")
-    script = (
-        "from kernels.build import native\ntry: native('cpu')\nexcept ValueError as e: print(e)"
-    )
-    assert "must be auto or reference, got 'fast'" in run(script, REMASK_KERNELS="fast")
+def test_reference_mode_is_honoured_and_others_named(tmp_path):
+    assert "False REMASK_KERNELS=reference asks" in run(REMASK_KERNELS="reference")
+    assert "must be auto or reference, got 'fast'" in run(REMASK_KERNELS="fast")
+
+
+@pytest.mark.usefixtures("cpu_library")
+def test_a_damaged_library_is_built_anew(tmp_path):
+    cache = tmp_path / "cache"
+    assert run(REMASK_CACHE=str(cache)).startswith("True")
+    (library,) = (cache / "kernels").iterdir()
+    library.write_bytes(b"half a libr")
+    assert run(REMASK_CACHE=str(cache)).startswith("True")
+
+
+def test_a_cache_that_others_can_write_is_not_trusted(tmp_path):
+    folder = tmp_path / "kernels"
+    folder.mkdir()
+    folder.chmod(0o777)
+    out = run(REMASK_CACHE=str(tmp_path))
+    assert f"others can write to {folder}, so no kernel is loaded from it" in out
 
 
 @pytest.mark.usefixtures("cpu_library")
 def test_a_killed_build_is_made_up_for(tmp_path, monkeypatch):
     monkeypatch.setenv(build.CACHE_VARIABLE, str(tmp_path))
-    leftover = tmp_path / "kernels" / "tmp-killed"
-    leftover.mkdir(parents=True)
+    leftover = tmp_path / "kernels" / "building-killed"
+    leftover.mkdir(parents=True, mode=0o700)
+    leftover.parent.chmod(0o700)
     (leftover / "half.so").write_text("half a library")
+    os.utime(leftover, (0, 0))  # long ago
     path = build.build(build._cpu_command())
-    assert path.exists()
+    assert list(leftover.parent.iterdir()) == [path]
     changed = path.stat().st_mtime_ns
     assert build.build(build._cpu_command()) == path
     assert path.stat().st_mtime_ns == changed, "a second build must come from the cache"

@@ -72,6 +72,21 @@ def test_backward_bodies_equal_the_reference(shim, size, deterministic):
     torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_views_into_a_flat_buffer_are_brought_into_line(shim, monkeypatch):
+    weight, rows, table, _ = inputs((2, 3, 8))
+    flat = torch.empty(weight.numel() + 1)
+    flat[1:] = weight.flatten()
+    view = flat[1:].view_as(weight)
+    seen = []
+    monkeypatch.setattr(
+        native, "_pointer", lambda x: seen.append(x.data_ptr()) or native.ctypes.c_void_p(seen[-1])
+    )
+    out = native.cuda_history_embed(shim, view, rows, table, MASK)
+    assert view.data_ptr() % 16
+    assert seen[0] % 16 == 0, "a vector load at this address would fault"
+    torch.testing.assert_close(out, native.cuda_history_embed(shim, weight, rows, table, MASK))
+
+
 def test_unsupported_types_are_refused(shim):
     weight, rows, table, _ = inputs((1, 2, 4), torch.float64)
     with pytest.raises(RuntimeError, match="CUDA launch failed: unsupported dtype"):

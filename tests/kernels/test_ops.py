@@ -104,6 +104,13 @@ def test_history_step_equals_reference(dtype):
     )
 
 
+def test_float64_embeddings_join_a_float32_history():
+    acc, newest = torch.randn(2, 200, 5, 8).unbind(0)
+    out = kernels.history_step(acc, newest.double(), decay=0.7)
+    assert out.dtype == torch.float32
+    assert torch.equal(out, kernels.history_step(acc, newest, decay=0.7))
+
+
 def test_history_step_repeated_equals_history_embed():
     rows = draw_rows(1, 8, VOCAB, HORIZON)
     weight = random_weight(16, torch.float32)
@@ -115,7 +122,7 @@ def test_history_step_repeated_equals_history_embed():
     torch.testing.assert_close(acc, embed(weight, rows), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("ids_dtype", [torch.uint8, torch.int16, torch.int32])
+@pytest.mark.parametrize("ids_dtype", [torch.uint8, torch.uint16, torch.int32])
 def test_narrow_ids_and_strided_inputs_give_the_same(ids_dtype):
     rows = draw_rows(4, 6, VOCAB, HORIZON)
     weight = random_weight(32, torch.float32)
@@ -136,6 +143,7 @@ def test_gradcheck_in_float64():
     rows = draw_rows(2, 3, 5, 4)
     weight = random_weight(6, torch.float64, vocab_size=5).requires_grad_()
     assert torch.autograd.gradcheck(lambda w: embed(w, rows, horizon=4), weight)
+    assert torch.autograd.gradgradcheck(lambda w: embed(w, rows, horizon=4), weight)
     acc, newest = torch.randn(2, 2, 6, dtype=torch.float64).requires_grad_().unbind(0)
     assert torch.autograd.gradcheck(
         lambda a, e: kernels.history_step(a, e, decay=0.6), (acc, newest)

@@ -95,8 +95,8 @@ def remdm_rates(policy, step, steps):
             return policy.alpha_on
         return 1 - t * (1 - policy.alpha_on) / policy.turn_off
 
-    t, s = 1 - step / steps, 1 - (step + 1) / steps
-    at, as_ = alpha(t), alpha(max(s, 0.0))
+    t, s = (steps - step) / steps, (steps - step - 1) / steps
+    at, as_ = alpha(t), alpha(s)
     largest = 1.0 if at == 0 else min(1.0, (1 - as_) / at)
     if policy.kind == "cap":
         sigma = min(policy.eta, largest)
@@ -126,6 +126,17 @@ def test_remdm_remasks_and_reveals_at_its_rates(policy):
             spread = 5 * math.sqrt(max(rate * (1 - rate), 1e-9) * max(count, 1))
             assert abs(int(did.sum()) - rate * count) <= spread + 1e-6, (step, rate)
     assert out.stats.left_masked.sum() == 0
+
+
+@pytest.mark.parametrize("steps", [20, 40, 60, 100, 200])
+def test_remdm_loops_between_its_two_times_exactly(steps):
+    backbone, _, tokens = static_beliefs(40, 40)
+    out = revise(backbone, tokens, policy=ReMDM(kind="loop", eta=0.3), max_steps=steps)
+    looped = [k for k, action in enumerate(out.actions) if (action == Action.REMASK).any()]
+    times = [(steps - k) / steps for k in looped]
+    assert min(times) > 0.05
+    assert max(times) <= 0.55
+    assert len(looped) == steps // 2
 
 
 def test_remdm_conf_remasks_what_was_revealed_with_little_confidence():

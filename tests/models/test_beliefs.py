@@ -72,6 +72,14 @@ def test_draws_follow_the_tempered_truncated_distribution(temperature, top_p):
     assert (found - expected).abs().max() < 0.012  # five standard errors at n = 40,000
 
 
+def test_truncated_probabilities_are_those_drawn_from():
+    logits = torch.tensor([9.0, math.log(0.5), math.log(0.3), math.log(0.2)])[None, None]
+    out = read(logits, [[M] * 50], sampling=Sampling(temperature=1.0, top_p=0.6))
+    expected = torch.tensor([0.0, 0.5 / 0.8, 0.3 / 0.8])[out.candidate]
+    torch.testing.assert_close(out.log_prob.exp(), expected)
+    assert set(out.candidate.flatten().tolist()) == {1, 2}
+
+
 def test_noise_depends_on_seed_row_step_and_use_alone():
     base = Noise(7, 3, torch.tensor([10, 20]))
     numbers = base.uniform(5, ORDER)
@@ -95,7 +103,12 @@ def test_noise_is_uniform_and_uncorrelated():
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"temperature": -1.0}, "temperature must be 0 or more"), ({"top_p": 0.0}, "top_p must lie")],
+    [
+        ({"temperature": -1.0}, "temperature must be 0 or more, got -1.0"),
+        ({"temperature": math.inf}, "temperature must be 0 or more, got inf"),
+        ({"temperature": math.nan}, "temperature must be 0 or more, got nan"),
+        ({"top_p": 0.0}, r"top_p must lie in \(0, 1\], got 0.0"),
+    ],
 )
 def test_bad_sampling_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):

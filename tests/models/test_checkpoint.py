@@ -65,12 +65,31 @@ def test_a_failed_save_leaves_the_old_one(model, folder, monkeypatch):
     assert [x.name for x in folder.parent.iterdir()] == ["model"]
 
 
-def test_saving_over_something_else_is_refused(model, tmp_path):
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "draft.tex").write_text("years of work")
-    with pytest.raises(CheckpointError, match="exists and is no checkpoint; choose another folder"):
-        save(model, tmp_path / "thesis")
-    assert (tmp_path / "thesis" / "draft.tex").exists()
+@pytest.mark.parametrize("name", ["draft.tex", "config.json and draft.tex"])
+def test_saving_over_something_else_is_refused(model, tmp_path, name):
+    for file in name.split(" and "):
+        (tmp_path / file).write_text("years of work")
+    with pytest.raises(CheckpointError, match=r"more than a checkpoint \(draft.tex\); choose"):
+        save(model, tmp_path)
+    assert (tmp_path / "draft.tex").exists()
+    with pytest.raises(CheckpointError, match=r"\(it is a file\)"):
+        save(model, tmp_path / "draft.tex")
+
+
+def test_saving_through_a_link_keeps_the_link(model, folder):
+    link = folder.parent / "latest"
+    link.symlink_to(folder)
+    save(model, link)
+    assert link.is_symlink()
+    assert torch.equal(load(link).token_embedding, model.token_embedding)
+
+
+def test_loading_leaves_the_random_state_alone(folder):
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    load(folder)
+    assert torch.equal(torch.rand(1), expected)
 
 
 def refuse(folder, message):
@@ -127,10 +146,36 @@ def test_foreign_configs_are_refused(folder):
     refuse(folder, r"holds a 'gpt' backbone; known are \['sudoku'\]")
     (folder / CONFIG).write_text(original)
     edit_config(folder, history={"gamma": 0.5})
-    refuse(folder, "unexpected keyword argument 'gamma'")
+    refuse(folder, r"config.json: history: unknown keys \['gamma'\]; HistoryConfig takes \['decay'")
     (folder / CONFIG).write_text(original)
     edit_config(folder, config={"side": 5})
-    refuse(folder, "side must be a square number from 4 on, got 5")
+    refuse(folder, "config: side must be a square number from 4 on, got 5")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"config": {"heads": 0}}, "config: heads must be at least 1, got 0"),
+        ({"config": {"layers": "1"}}, "config: layers must be int, got '1'"),
+        ({"config": {"width": 16.0}}, "config: width must be int, got 16.0"),
+        ({"config": {"feed_forward": -3}}, "feed_forward must be at least 1, got -3"),
+        ({"config": [1]}, r"config: expected keys and values, got \[1\]"),
+        ({"history": {"window": 1.5}}, "history: window must be int or none, got 1.5"),
+        ({"history": {"variant": "best"}}, "history: variant must be one of .* got 'best'"),
+        ({"kind": ["sudoku"]}, r"holds a \['sudoku'\] backbone"),
+        ({"format": True}, "has checkpoint format True"),
+    ],
+)
+def test_mistyped_settings_are_named(folder, changes, message):
+    edit_config(folder, **changes)
+    refuse(folder, message)
+
+
+def test_weights_that_are_no_numbers_are_refused(folder):
+    tensors = load_file(folder / WEIGHTS)
+    tensors["out.bias"] = torch.zeros(5, dtype=torch.long)
+    save_file(tensors, folder / WEIGHTS)
+    refuse(folder, "out.bias holds torch.int64, not weights")
 
 
 def test_weights_of_another_model_are_refused(folder):

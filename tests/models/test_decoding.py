@@ -227,7 +227,6 @@ def test_trajectory_replays_from_the_actions(model, starts, policy):
     assert torch.equal(out.stats.remasked, (out.actions == REMASK).sum((0, 2)))
     assert torch.equal(out.stats.revealed, (out.actions == REVEAL).sum((0, 2)))
     for row, steps in enumerate(out.stats.steps.tolist()):
-        assert len(list(out.row_states(row))) == steps
         assert (out.actions[steps:, row] == KEEP).all()
 
 
@@ -253,16 +252,48 @@ def test_every_history_survives_rows_leaving(model, starts, variant, window):
     assert torch.equal(alone.tokens, whole.tokens)
 
 
-def test_padding_is_not_attended_to(model, starts):
+def test_padding_is_neither_attended_to_nor_changed(model, starts):
     tokens = starts.clamp(min=1)
     attention = torch.ones_like(tokens, dtype=torch.bool)
     attention[:, 12:] = False
-    editable = attention.clone()
     other = tokens.clone()
     other[:, 12:] = 1
-    first = revise(model, tokens, editable, attention_mask=attention, max_steps=6)
-    second = revise(model, other, editable, attention_mask=attention, max_steps=6)
+    policy = RevisionPolicy(block_length=5)
+    first = revise(model, tokens, attention_mask=attention, policy=policy, max_steps=6)
+    second = revise(model, other, attention_mask=attention, policy=policy, max_steps=6)
     assert torch.equal(first.tokens[:, :12], second.tokens[:, :12])
+    assert torch.equal(first.tokens[:, 12:], tokens[:, 12:])
+
+
+def test_results_can_be_used_in_training(model, starts):
+    out = revise(model, starts, max_steps=2)
+    model.logits(model.embed(out.tokens)).sum().backward()
+    out.tokens[0, 0] = 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_models_of_other_types_revise(starts, dtype):
+    torch.manual_seed(0)
+    config = SudokuConfig(side=4, layers=1, width=32, heads=2, feed_forward=32)
+    out = revise(SudokuMDM(config).to(dtype), starts, max_steps=4)
+    assert (out.tokens > 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.int32])
+def test_narrow_tokens_give_the_same_and_keep_their_type(model, starts, dtype):
+    out = revise(model, starts.to(dtype), max_steps=4)
+    assert out.tokens.dtype == dtype
+    assert torch.equal(out.tokens.long(), revise(model, starts, max_steps=4).tokens)
+
+
+def test_a_policy_cannot_leave_masks_by_giving_up():
+    class GivesUp(RevisionPolicy):
+        def act(self, view):
+            return torch.zeros_like(view.is_masked), torch.zeros_like(view.is_masked)
+
+    out = decode([log_probs([[0.1, 0.9]])], [M], 2, policy=GivesUp(), max_steps=3)
+    assert out.tokens.tolist() == [[1]]
+    assert out.stats.left_masked.tolist() == [1]
 
 
 def test_history_defaults_to_the_backbones_own(starts):
@@ -292,6 +323,11 @@ def test_nan_and_infinite_logits_are_refused(value):
         revise(Scripted(script, 3), tokens, policy=policy, max_steps=4)
 
 
+def test_nothing_to_reveal_is_refused():
+    with pytest.raises(ValueError, match="infinite logits at step 0, row 0, position 0"):
+        decode([torch.tensor([[0.0, -math.inf, -math.inf]])], [M], 3)
+
+
 def test_ruled_out_tokens_are_fine():
     out = decode([torch.tensor([[0.0, -math.inf, 1.0]])], [M], 3)
     assert out.tokens.tolist() == [[2]]
@@ -312,6 +348,11 @@ def test_bad_starts_are_refused(model, starts):
     refuse(r"row_ids must be \[9\], got \[3\]", row_ids=torch.arange(3))
     refuse("max_steps must be at least 1, got 0", max_steps=0)
     refuse("batch_size must be at least 1, got 0", batch_size=0)
+    refuse("seed must lie in 0 .. 2.63 - 1, got -1", seed=-1)
+    attention = torch.ones_like(starts, dtype=torch.bool)
+    attention[0, 3] = False
+    everywhere = torch.ones_like(attention)
+    refuse("padding must not be editable", starts, everywhere, attention_mask=attention)
     refuse("board has 16 cells, got 20", torch.ones(2, 20, dtype=torch.long))
 
 
@@ -323,6 +364,7 @@ def test_bad_starts_are_refused(model, starts):
         ({"reveal_threshold": 0.0}, r"reveal_threshold must lie in \(0, 1\], got 0.0"),
         ({"block_length": 0}, "block_length must be at least 1"),
         ({"margin": -1.0}, "margin must be 0 or more nats, got -1.0"),
+        ({"margin": math.nan}, "margin must be 0 or more nats, got nan"),
         ({"remask_cap": -1}, "remask_cap must be at least 0"),
         ({"patience": 0}, "patience must be at least 1 step, got 0"),
     ],

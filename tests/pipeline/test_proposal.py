@@ -105,6 +105,7 @@ def test_bound_is_layer_three():
     bound = objective_shift_bound(np.array([10, 20]), np.array([0.5, 1.5]), wrong_rate=0.3)
     assert bound == pytest.approx(2 * -math.log(1e-8) * 0.3 * (10 * 0.5 + 20 * 1.5) / 2)
     assert objective_shift_bound(np.array([81]), np.array([0.0]), wrong_rate=0.7) == 0
+    assert objective_shift_bound(np.array([]), np.array([]), wrong_rate=0.7) == 0
 
 
 def test_bad_proposals_are_refused(guesses):
@@ -117,8 +118,12 @@ def test_bad_proposals_are_refused(guesses):
         TopK(candidates, log_probs[..., :3], num_allowed=9)
     with pytest.raises(ValueError, match=r"log_probs is NaN at \[0, 0, 0\]; probe again"):
         TopK(candidates, np.full_like(log_probs, np.nan), num_allowed=9)
-    with pytest.raises(ValueError, match="num_allowed must be at least 2"):
+    with pytest.raises(ValueError, match="num_allowed must be at least 2, got 1"):
         TopK(candidates, log_probs, num_allowed=1)
+    with pytest.raises(ValueError, match="num_allowed must be at least 2, got 1"):
+        Source(candidates[..., 0], num_allowed=1)
+    with pytest.raises(ValueError, match=r"for targets \[1, 3\], got \[1, 2, 4\]"):
+        TopK(candidates, log_probs, num_allowed=9).supports(np.ones((1, 3)))
     only_target = TopK(np.full((1, 1, 2), 3), np.zeros((1, 1, 2)), num_allowed=9)
     with pytest.raises(ValueError, match="no candidate besides the target at row 0, position 0"):
         only_target.draw(np.array([3]), *everywhere((1, 1)), np.random.default_rng(0))

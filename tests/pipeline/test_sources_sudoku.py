@@ -51,6 +51,12 @@ def test_a_puzzle_with_one_solution_is_solved():
     assert (found[0] == solved).all()
 
 
+def test_a_board_that_breaks_a_rule_has_no_solution():
+    board = parse_board(SOLVED).copy()
+    board[0] = board[1]
+    assert list(solutions(board)) == []
+
+
 def test_conflicts_are_the_cells_that_break_a_rule():
     board = parse_board(SOLVED).copy()
     assert not conflict_cells(board[None]).any()
@@ -70,7 +76,7 @@ def test_boards_are_read_from_text():
     assert parse_board("12.4341221.34321").tolist() == [int(c) for c in "1204341221034321"]
 
 
-@pytest.mark.parametrize("text", ["", "123", "12x4341221034321", "9" * 16, "1" * 80])
+@pytest.mark.parametrize("text", ["", "123", "12x4341221034321", "9" * 16, "1" * 80, "١" * 16])
 def test_what_is_no_board_is_refused(text):
     with pytest.raises(ValueError, match="board"):
         parse_board(text)

@@ -24,6 +24,7 @@ from pipeline import (
     states,
     wrong_digit,
 )
+from pipeline.trajectory import sample_boundaries
 
 MASK, VOCAB = 0, 10
 COUNT = TrajectoryConfig(noisy_count=(3, 7), doubt_share=0.3)
@@ -206,6 +207,30 @@ def test_impossible_trajectories_are_refused(changes, message):
         arrays[name][(1, 2) if arrays[name].ndim == 2 else 1] = value
     with pytest.raises(ValueError, match=message):
         check_trajectories(Trajectories(**arrays), horizon=6, vocab_size=VOCAB, mask_id=MASK)
+
+
+def test_ids_that_do_not_fit_their_type_are_refused():
+    rows = draw(2, 3)
+    with pytest.raises(ValueError, match="mask_id 256 does not fit the tokens' type uint8"):
+        state_at(rows, 0, 256)
+    with pytest.raises(ValueError, match="mask_id 256 does not fit"):
+        oracle_action(rows.target, rows.target, 256)
+    law = TrajectoryConfig(noisy_rate=(1, 1), wrong_share=1.0)
+    far = Uniform(np.arange(500, 600))
+    with pytest.raises(ValueError, match="proposed id 5.. does not fit the targets' type uint8"):
+        sample_trajectories(rows.target, rows.editable, far, law, np.random.default_rng(0))
+
+
+def test_the_largest_random_number_stays_within_the_horizon():
+    class Highest:
+        def random(self, size):
+            return np.full(size, 1 - 2.0**-53)
+
+    for horizon in (2, 3, 6, 255, 256, 1000):
+        rule = np.array([Rule.WRONG, Rule.MASK, Rule.DOUBT])
+        masked_at, revealed_at = sample_boundaries(rule, horizon, Highest())
+        assert masked_at.tolist() == [horizon - 1, 0, horizon - 1]
+        assert revealed_at.tolist() == [horizon] * 3
 
 
 def test_wrong_shapes_are_refused():

@@ -85,6 +85,20 @@ def test_no_position_costs_more_than_the_floor_allows():
     assert out.total <= worst
 
 
+def test_positions_below_the_floor_still_learn():
+    """A pretrained model gives MASK no probability at all; the gradient must lead out of there."""
+    logits = torch.tensor([[[-40.0, 0.0, 3.0]]], requires_grad=True)
+    one = torch.ones(1, 1, dtype=torch.long)
+    out = oracle_loss(
+        lambda x: x, logits, state=one, target=one * 2, wrong=one, moves=one == 1,
+        editable=one == 1, mask_id=0, vocab_size=3, config=ObjectiveConfig(),
+    )  # fmt: skip
+    out.total.backward()
+    assert out.total.item() == pytest.approx(-math.log(1e-8))
+    expected = logits.detach().softmax(-1) - torch.tensor([1.0, 0.0, 0.0])
+    torch.testing.assert_close(logits.grad, expected)
+
+
 def test_chunks_change_neither_loss_nor_gradient(monkeypatch):
     logits, rows = batch()
     head = torch.nn.Linear(VOCAB, VOCAB, dtype=torch.float64)
@@ -170,6 +184,7 @@ def test_mask_among_targets_is_refused():
     ("settings", "message"),
     [
         ({"floor": 0.0}, r"objective.floor must lie in \(0, 1\), got 0.0"),
+        ({"edit_weight": math.nan}, "objective.edit_weight must be 0 or more, got nan"),
         ({"edit_weight": -1.0}, "objective.edit_weight must be 0 or more, got -1.0"),
         ({"ordering_margin": -1.0}, "objective.ordering_margin must be 0 or more"),
     ],

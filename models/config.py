@@ -1,0 +1,79 @@
+"""Plain values to frozen dataclasses, strictly: unknown, missing and mistyped keys are errors.
+
+Used wherever settings come from a file. Dataclasses check their own ranges; this checks shape.
+"""
+
+import dataclasses
+import types
+from collections.abc import Mapping
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+
+def from_mapping(kind: type, values: Any, where: str) -> Any:
+    """Build the dataclass `kind` from a mapping.
+
+    Args:
+        kind: A dataclass, whose fields may be numbers, strings, bools, literals, tuples, other
+            dataclasses, or unions of these with None.
+        values: What a JSON or YAML reader returned.
+        where: Named in errors, like `sudoku.yaml: history`.
+    """
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{where}: expected keys and values, got {values!r}")
+    hints = get_type_hints(kind)
+    fields = {f.name: f for f in dataclasses.fields(kind) if f.init}
+    unknown = sorted(map(str, set(values) - set(fields)))
+    if unknown:
+        raise ValueError(f"{where}: unknown keys {unknown}; {kind.__name__} takes {sorted(fields)}")
+    missing = sorted(
+        name
+        for name, f in fields.items()
+        if name not in values
+        and f.default is dataclasses.MISSING
+        and f.default_factory is dataclasses.MISSING
+    )
+    if missing:
+        raise ValueError(f"{where}: missing keys {missing}")
+    read = {name: _read(hints[name], value, f"{where}: {name}") for name, value in values.items()}
+    try:
+        return kind(**read)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+
+
+def _read(hint: Any, value: Any, where: str) -> Any:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        return _read_union(arguments, value, where)
+    if origin is Literal:
+        if value in arguments:
+            return value
+        raise ValueError(f"{where} must be one of {list(arguments)}, got {value!r}")
+    if origin is tuple:
+        if isinstance(value, list | tuple) and len(value) == len(arguments):
+            return tuple(_read(a, v, where) for a, v in zip(arguments, value, strict=True))
+        raise ValueError(f"{where} must be {len(arguments)} values, got {value!r}")
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return from_mapping(hint, value, where)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) is hint:  # not isinstance: true is no number
+        return value
+    raise ValueError(f"{where} must be {_name(hint)}, got {value!r}")
+
+
+def _read_union(choices: tuple[Any, ...], value: Any, where: str) -> Any:
+    for choice in choices:
+        try:
+            return _read(choice, value, where)
+        except ValueError as error:
+            if dataclasses.is_dataclass(choice) and isinstance(value, Mapping):
+                raise error
+    names = " or ".join(_name(choice) for choice in choices)
+    raise ValueError(f"{where} must be {names}, got {value!r}")
+
+
+def _name(hint: Any) -> str:
+    if hint is type(None):
+        return "none"
+    return getattr(hint, "__name__", str(hint))
