@@ -52,6 +52,7 @@ def test_a_failing_compiler_is_named_and_leaves_nothing(tmp_path):
     assert list((tmp_path / "cache" / "kernels").iterdir()) == []
 
 
+@pytest.mark.usefixtures("cpu_library")
 def test_an_unwritable_cache_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     out = run(REMASK_CACHE=str(tmp_path / "file"))
@@ -73,6 +74,7 @@ def test_a_damaged_library_is_built_anew(tmp_path):
     assert run(REMASK_CACHE=str(cache)).startswith("True")
 
 
+@pytest.mark.usefixtures("cpu_library")
 def test_a_cache_that_others_can_write_is_not_trusted(tmp_path):
     folder = tmp_path / "kernels"
     folder.mkdir()
