@@ -1,15 +1,27 @@
 """The `remask` command: each verb hands over to its module.
 
-remask doctor                                          what this machine can run, and why not
-remask revise --checkpoint runs/tour 4132331414233243  revise boards with a checkpoint
-remask VERB --help                                     options and examples of a verb
+remask source RECIPE           clean sequences → examples
+remask probe RECIPE            frozen backbone → proposals
+remask build RECIPE            proposals → trajectory shards (runs what is missing before)
+remask shards URI              the manifest: list, show, verify, tv-bound
+remask revise --checkpoint C   revise given boards with a checkpoint
+remask doctor                  what this machine can run, and why not
+
+remask VERB --help             options and examples of a verb
 """
 
 import importlib
 import os
 import sys
 
-VERBS = {"doctor": "infra.doctor", "revise": "infra.revise"}
+VERBS = {
+    "source": "pipeline.source",
+    "probe": "pipeline.probe",
+    "build": "pipeline.build",
+    "shards": "pipeline.shards",
+    "revise": "infra.revise",
+    "doctor": "infra.doctor",
+}
 
 
 def main(argv: list[str] | None = None) -> None:

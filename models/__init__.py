@@ -3,7 +3,7 @@
 from models.backbone import Backbone
 from models.baselines import P2, Absorbing, ReMDM
 from models.beliefs import Sampling
-from models.checkpoint import CheckpointError, load, save
+from models.checkpoint import CheckpointError, fingerprint, load, save
 from models.decoding import Action, Revision, RevisionPolicy, revise
 from models.history import HistoryConfig
 from models.sudoku import SudokuConfig, SudokuMDM
@@ -21,6 +21,7 @@ __all__ = [
     "Sampling",
     "SudokuConfig",
     "SudokuMDM",
+    "fingerprint",
     "load",
     "revise",
     "save",

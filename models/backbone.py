@@ -25,6 +25,8 @@ class Backbone(nn.Module, ABC):
     mask_id: int
     vocab_size: int
     """Rows of the embedding, MASK included."""
+    max_length: int | None = None
+    """Positions it can take at most; any number when none."""
     history: HistoryConfig
     """How past states reach this model: what it was trained with."""
 

@@ -7,6 +7,7 @@ Nothing is unpickled and no code is run from a checkpoint. A folder appears whol
 """
 
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -99,6 +100,17 @@ def load(
     tensors = _read_tensors(folder / WEIGHTS, wanted, str(device), dtype)
     backbone.load_state_dict(tensors, assign=True)
     return backbone.to(device).eval()  # buffers follow the weights
+
+
+def fingerprint(path_or_name: str | os.PathLike[str]) -> str:
+    """A short hash of a checkpoint's config and weights: the same bytes, the same model."""
+    folder = Path(path_or_name)
+    _read_settings(folder)
+    total = hashlib.sha256()
+    for name in (CONFIG, WEIGHTS):
+        with (folder / name).open("rb") as file:
+            total.update(hashlib.file_digest(file, "sha256").digest())
+    return total.hexdigest()[:16]
 
 
 def _read_settings(folder: Path) -> tuple[str, Any, HistoryConfig]:

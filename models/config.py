@@ -3,6 +3,7 @@
 Used wherever settings come from a file. Dataclasses check their own ranges; this checks shape.
 """
 
+import contextlib
 import dataclasses
 import types
 from collections.abc import Mapping
@@ -63,14 +64,24 @@ def _read(hint: Any, value: Any, where: str) -> Any:
 
 
 def _read_union(choices: tuple[Any, ...], value: Any, where: str) -> Any:
+    if isinstance(value, Mapping):
+        return from_mapping(_choose(choices, value, where), value, where)
     for choice in choices:
-        try:
+        with contextlib.suppress(ValueError):
             return _read(choice, value, where)
-        except ValueError as error:
-            if dataclasses.is_dataclass(choice) and isinstance(value, Mapping):
-                raise error
     names = " or ".join(_name(choice) for choice in choices)
     raise ValueError(f"{where} must be {names}, got {value!r}")
+
+
+def _choose(choices: tuple[Any, ...], value: Mapping[str, Any], where: str) -> type:
+    """The dataclass a mapping is for: the only one, or the one whose `kind` it names."""
+    kinds: list[Any] = [choice for choice in choices if dataclasses.is_dataclass(choice)]
+    if len(kinds) == 1:
+        return kinds[0]
+    names = {name: kind for kind in kinds for name in get_args(get_type_hints(kind)["kind"])}
+    if value.get("kind") not in names:
+        raise ValueError(f"{where}: kind must be one of {list(names)}, got {value.get('kind')!r}")
+    return names[value["kind"]]
 
 
 def _name(hint: Any) -> str:

@@ -56,6 +56,7 @@ class SudokuMDM(Backbone):
         self.config: SudokuConfig = config
         self.history = history or HistoryConfig()
         self.vocab_size = config.side + 1
+        self.max_length = config.cells
         self.tokens = nn.Embedding(self.vocab_size, config.width)
         self.cell = nn.Embedding(config.cells, config.width)
         self.row = nn.Embedding(config.side, config.width)

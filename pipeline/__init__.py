@@ -1,6 +1,8 @@
 """Clean sequences to revision trajectories."""
 
+from pipeline.manifest import open_manifest
 from pipeline.proposal import Source, TopK, Uniform, objective_shift_bound, wrong_digit
+from pipeline.rows import Row, read_rows, states
 from pipeline.trajectory import (
     Rule,
     Trajectories,
@@ -9,10 +11,10 @@ from pipeline.trajectory import (
     oracle_action,
     sample_trajectories,
     state_at,
-    states,
 )
 
 __all__ = [
+    "Row",
     "Rule",
     "Source",
     "TopK",
@@ -21,7 +23,9 @@ __all__ = [
     "Uniform",
     "check_trajectories",
     "objective_shift_bound",
+    "open_manifest",
     "oracle_action",
+    "read_rows",
     "sample_trajectories",
     "state_at",
     "states",

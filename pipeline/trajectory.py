@@ -189,11 +189,6 @@ def state_at(trajectories: Trajectories, step: Ints | int, mask_id: int) -> Ints
     return shown.astype(trajectories.target.dtype)
 
 
-def states(trajectories: Trajectories, horizon: int, mask_id: int) -> Ints:
-    """All states x^(0) .. x^(T), [T+1, B, N]. For looking; training never makes them."""
-    return np.stack([state_at(trajectories, k, mask_id) for k in range(horizon + 1)])
-
-
 def oracle_action(state: Ints, target: Ints, mask_id: int) -> Ints:
     """τ, the token to prefer: MASK where a visible token is wrong, else the target. SPEC §4."""
     _check_fits(mask_id, target)

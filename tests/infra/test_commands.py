@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 
-from infra.cli import main
+from infra.cli import VERBS, main
 from models import SudokuConfig, SudokuMDM, save
 
 BOARD = "1234341221434321"
@@ -40,7 +40,9 @@ def test_help_lists_the_verbs_with_examples(capsys):
     out = capsys.readouterr().out
     assert "remask doctor" in out
     assert "remask revise --checkpoint" in out
-    for verb in ("doctor", "revise"):
+    for verb in VERBS:
+        assert f"remask {verb}" in out
+    for verb in VERBS:
         with pytest.raises(SystemExit, match="0"):
             main([verb, "--help"])
         assert f"remask {verb}" in capsys.readouterr().out
@@ -49,7 +51,7 @@ def test_help_lists_the_verbs_with_examples(capsys):
 def test_unknown_verbs_are_named():
     done = remask("dream")
     assert done.returncode == 2
-    assert done.stderr == "remask: no verb 'dream'; there are doctor, revise\n"
+    assert done.stderr == f"remask: no verb 'dream'; there are {', '.join(VERBS)}\n"
 
 
 def test_doctor_says_what_runs_and_why_not(tmp_path):

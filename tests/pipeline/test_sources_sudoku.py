@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 
 from pipeline.sources.sudoku import (
+    SudokuSource,
     all_boards,
     conflict_cells,
     is_valid,
+    orbit_invariant,
     parse_board,
     random_boards,
+    random_images,
     solutions,
 )
 
@@ -85,3 +88,92 @@ def test_what_is_no_board_is_refused(text):
 def test_only_small_boards_can_be_listed():
     with pytest.raises(ValueError, match="only 4×4 boards can be listed, got side 9"):
         all_boards(9)
+
+
+# The source --------------------------------------------------------------------------------------
+
+
+def images_by_hand(board, rng):
+    """A symmetric image by one random operation after another, each written out."""
+    grid = board.reshape(9, 9).copy()
+    digits = rng.permutation(9) + 1
+    grid = digits[grid - 1]
+    for axis in (0, 1):
+        bands = rng.permutation(3)
+        lines = [3 * band + i for band in bands for i in rng.permutation(3)]
+        grid = np.take(grid, lines, axis)
+    return (grid.T if rng.random() < 0.5 else np.rot90(grid)).ravel()
+
+
+def test_images_are_solved_and_share_the_invariant():
+    rng = np.random.default_rng(0)
+    boards = random_boards(12, 9, rng)
+    images = random_images(boards, rng)
+    by_hand = np.stack([images_by_hand(board, rng) for board in boards])
+    assert is_valid(images).all()
+    assert is_valid(by_hand).all()
+    assert (images != boards).any(1).all()
+    assert np.array_equal(orbit_invariant(images), orbit_invariant(boards))
+    assert np.array_equal(orbit_invariant(by_hand), orbit_invariant(boards))
+
+
+def test_the_invariant_tells_most_boards_apart():
+    boards = random_boards(60, 9, np.random.default_rng(1))
+    assert len(np.unique(orbit_invariant(boards), axis=0)) >= 58
+
+
+def test_no_image_of_a_held_out_board_is_in_training():
+    source = SudokuSource(train=60, held_out=40, images=4)
+    rng = np.random.default_rng(0)
+    train = source.examples("train", 0, 60, rng).target
+    held_out = source.examples("held_out", 0, 40, rng).target
+    assert is_valid(train).all()
+    assert is_valid(held_out).all()
+    assert (train.shape, held_out.shape) == ((60, 81), (40, 81))
+    seen = {key.tobytes() for key in orbit_invariant(train)}
+    kept = {key.tobytes() for key in orbit_invariant(random_images(held_out, rng))}
+    assert not seen & kept
+
+
+def test_small_boards_are_split_one_by_one():
+    source = SudokuSource(side=4, train=3000, held_out=1000)
+    rng = np.random.default_rng(0)
+    train = source.examples("train", 0, 3000, rng).target
+    held_out = source.examples("held_out", 0, 1000, rng).target
+    seen, kept = ({board.tobytes() for board in boards} for boards in (train, held_out))
+    assert not seen & kept
+    assert len(seen) + len(kept) == 288
+
+
+def test_boards_come_from_a_file_as_they_are(tmp_path):
+    boards = random_boards(30, 9, np.random.default_rng(2))
+    path = tmp_path / "boards.txt"
+    path.write_text("\n".join("".join(map(str, board)) for board in boards.tolist()) + "\n\n")
+    source = SudokuSource(file=str(path), held_out_share=0.4)
+    rng = np.random.default_rng(0)
+    assert source.num_records() == {"train": 30, "held_out": 30}
+    parts = [
+        source.examples(split, first, 10, rng).target
+        for split in ("train", "held_out")
+        for first in (0, 10, 20)
+    ]
+    found = np.concatenate(parts)
+    assert {b.tobytes() for b in found} == {b.tobytes() for b in boards}
+    bad = tmp_path / "bad.txt"
+    bad.write_text("1" * 81)
+    with pytest.raises(ValueError, match="bad.txt: board 1 is not a solved 9×9 board"):
+        SudokuSource(file=str(bad)).examples("train", 0, 1, rng)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"side": 16}, "side must be 4 or 9, got 16"),
+        ({"train": 0, "held_out": 0}, "need boards in some split"),
+        ({"images": 0}, "images must be at least 1"),
+        ({"held_out_share": 1.0}, r"held_out_share must lie in \(0, 1\), got 1.0"),
+    ],
+)
+def test_bad_sources_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        SudokuSource(**settings)

@@ -21,7 +21,6 @@ from pipeline import (
     oracle_action,
     sample_trajectories,
     state_at,
-    states,
     wrong_digit,
 )
 from pipeline.trajectory import sample_boundaries
@@ -76,7 +75,7 @@ def test_every_draw_is_a_trajectory(law, seed, num_rows, num_positions):
 def test_states_follow_the_rules(law, seed):
     rows = draw(3, 8, dataclasses.replace(law, horizon=min(law.horizon, 12)), seed)
     horizon = min(law.horizon, 12)
-    all_states = states(rows, horizon, MASK)
+    all_states = np.stack([state_at(rows, k, MASK) for k in range(horizon + 1)])
     assert all_states.shape == (horizon + 1, 3, 8)
     assert (all_states[-1] == rows.target).all()
     for (b, n), rule in np.ndenumerate(rows.rules()):

@@ -1,0 +1,214 @@
+"""Proposals → trajectory shards and their manifest.
+
+Runs the earlier stages first where their output is missing. Kill it anywhere and run it again: it
+does what is missing, and the bytes are those of an undisturbed run.
+
+    remask build pipeline/recipes/sudoku.yaml
+    python -m pipeline.build pipeline/recipes/sudoku.yaml output=s3://bucket/sudoku replicas=4
+    ray job submit --working-dir . -- python -m pipeline.build pipeline/recipes/sudoku.yaml
+"""
+
+import contextlib
+import hashlib
+import json
+import platform
+import subprocess
+from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline import manifest, probe, source
+from pipeline.command import Summary, main_for
+from pipeline.jobs import ray_session, run_tasks
+from pipeline.progress import Meter
+from pipeline.proposal import Proposal, Uniform, wrong_digit
+from pipeline.recipe import BuildRecipe, digest
+from pipeline.rows import SCHEMA_VERSION, Examples, TrajectoryRows, encode_trajectories
+from pipeline.source import BUILD_STAGE, Unit, example_units, read_examples, unit_rng, workers_for
+from pipeline.storage import Storage
+from pipeline.trajectory import Rule, sample_trajectories
+
+RECIPE, PROVENANCE = "recipe.json", "provenance.json"
+
+
+@dataclass(frozen=True)
+class ShardUnit:
+    """One shard: a replica of one unit's examples."""
+
+    examples: Unit
+    replica: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.examples.name}-{self.replica:02d}"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What every manifest row repeats, worked out once."""
+
+    tokenizer: str
+    backbone: str | None
+    num_shards: int
+
+
+def shard_units(recipe: BuildRecipe) -> list[ShardUnit]:
+    """The shards of a build, in order; held-out examples have one replica."""
+    return [
+        ShardUnit(unit, replica)
+        for unit in example_units(recipe)
+        for replica in range(recipe.replicas if unit.split == "train" else 1)
+    ]
+
+
+def build_shard(recipe: BuildRecipe, facts: Facts, unit: ShardUnit) -> tuple[int, int]:
+    """Draw, write and commit one shard; return its rows and tokens."""
+    examples = read_examples(recipe, unit.examples)
+    proposal = make_proposal(recipe, unit.examples, examples)
+    rng = unit_rng(recipe, BUILD_STAGE, unit.examples, unit.replica)
+    drawn = sample_trajectories(
+        examples.target, examples.editable, proposal, recipe.trajectories, rng
+    )
+    data = encode_trajectories(TrajectoryRows(examples, drawn, recipe.trajectories.horizon))
+
+    rules = np.bincount(drawn.rules()[examples.editable], minlength=len(Rule))
+    distances = distance_sums(proposal, examples)
+    editable = examples.editable.sum(1)
+    storage, path = Storage(recipe.output), f"{manifest.SHARDS}/{unit.name}.parquet"
+    row: dict[str, Any] = {
+        "shard": unit.name,
+        "path": path,
+        "split": unit.examples.split,
+        "replica": unit.replica,
+        "schema_version": SCHEMA_VERSION,
+        "recipe": digest(recipe.content),
+        "source": recipe.source_key,
+        "backbone": facts.backbone,
+        "tokenizer": facts.tokenizer,
+        "seed": recipe.seed,
+        "proposal": recipe.proposal.kind,
+        "k": recipe.proposal.k if recipe.proposal.kind == "top_k" else None,
+        "probe_mode": recipe.proposal.mode if recipe.proposal.kind == "top_k" else None,
+        "horizon": recipe.trajectories.horizon,
+        "vocab_size": examples.vocabulary.size,
+        "mask_id": examples.vocabulary.mask_id,
+        "rows": len(editable),
+        "tokens": int(examples.lengths.sum()),
+        "editable": int(editable.sum()),
+        **{rule.name.lower(): int(rules[rule]) for rule in Rule},
+        "mean_tv": float(distances.sum() / max(1, editable.sum())),
+        "shift": float(np.mean(editable * distances)) if len(editable) else 0.0,
+        "bytes": len(data),
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "num_shards": facts.num_shards,
+    }
+    storage.write(path, data)
+    manifest.commit(storage, row)
+    return row["rows"], row["tokens"]
+
+
+def make_proposal(recipe: BuildRecipe, unit: Unit, examples: Examples) -> Proposal:
+    """ν as the recipe has it, with the cached guesses where it needs them."""
+    match recipe.proposal.kind:
+        case "wrong_digit":
+            return wrong_digit(examples.vocabulary.size - 1)
+        case "uniform":
+            return Uniform(examples.vocabulary.allowed)
+        case "top_k":
+            return probe.read_proposals(recipe, unit, examples)
+
+
+def distance_sums(proposal: Proposal, examples: Examples) -> np.ndarray:
+    """Σ over each row's editable positions of the proposal's distance to uniform, [B]."""
+    where = examples.editable & proposal.supports(examples.target)
+    row, position = np.nonzero(where)
+    distance = proposal.distance(examples.target[row, position], row, position)
+    return np.bincount(row, weights=distance, minlength=len(where))
+
+
+def run(recipe: BuildRecipe) -> Summary:
+    """Build the shards that are missing, and close the manifest."""
+    storage = Storage(recipe.output)
+    claim(recipe, storage)
+    units = shard_units(recipe)
+    for folder in (manifest.SHARDS, manifest.ROWS):
+        storage.sweep(folder)
+    there = manifest.committed(storage)
+    todo = [unit for unit in units if unit.name not in there]
+    workers = workers_for(recipe, storage)
+    with ray_session(workers) if todo else contextlib.nullcontext():
+        if todo:
+            source.run(recipe)
+        if todo and recipe.proposal.kind == "top_k":
+            probe.run(recipe)
+        facts = Facts(
+            recipe.source.tokenizer_hash(),
+            probe.fingerprint(recipe) if recipe.proposal.backbone else None,
+            len(units),
+        )
+        with Meter("build", len(units), len(units) - len(todo)) as meter:
+            work = partial(build_shard, recipe, facts)
+            for rows, tokens in run_tasks(work, todo, workers=workers):
+                meter.add(rows, tokens)
+    manifest.close(storage)
+    return Summary(
+        "build", len(units), len(todo), meter.rows, meter.tokens, meter.seconds,
+        storage.path(manifest.MANIFEST),
+    )  # fmt: skip
+
+
+def claim(recipe: BuildRecipe, storage: Storage) -> None:
+    """Make sure that what is in the folder is of this recipe, and write the recipe beside it."""
+    content = json.loads(json.dumps(recipe.content))
+    if storage.exists(RECIPE):
+        found = json.loads(storage.read(RECIPE))
+        if found != content:
+            changed = ", ".join(_differences(found, content))
+            raise ValueError(
+                f"{storage.uri} was built by another recipe (different: {changed}); choose another "
+                "output or go back to that recipe"
+            )
+        return
+    storage.write(RECIPE, json.dumps(content, indent=2).encode())
+    storage.write(PROVENANCE, json.dumps(provenance(), indent=2).encode())
+
+
+def provenance() -> dict[str, Any]:
+    """Versions and commit: what an output came from, besides its recipe."""
+    packages = ("remask", "numpy", "pyarrow", "polars", "ray", "torch")
+    versions = {}
+    for name in packages:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = None
+    git = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
+    )
+    return {
+        "python": platform.python_version(),
+        "versions": versions,
+        "commit": git.stdout.strip() or None,
+    }
+
+
+def _differences(old: Any, new: Any, at: str = "") -> list[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        return [
+            found
+            for key in sorted(old.keys() | new.keys())
+            for found in _differences(old.get(key), new.get(key), f"{at}.{key}" if at else key)
+        ]
+    return [] if old == new else [f"{at} {old!r} → {new!r}"]
+
+
+def main(argv: list[str] | None = None) -> None:
+    main_for("build", __doc__, run, shard_units, argv)
+
+
+if __name__ == "__main__":
+    main()

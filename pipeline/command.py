@@ -1,0 +1,74 @@
+"""What the stages' commands share: arguments, errors, exit status, summary."""
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from pipeline.recipe import BuildRecipe, load_recipe
+from pipeline.storage import StorageError
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a stage did."""
+
+    stage: str
+    units: int
+    new_units: int
+    rows: int
+    tokens: int
+    seconds: float
+    output: str
+
+    def __str__(self) -> str:
+        if self.new_units == 0:
+            return f"{self.stage}: all {self.units} units were there already: {self.output}"
+        return (
+            f"{self.stage}: {self.new_units} of {self.units} units made, {self.rows:,} rows, "
+            f"{self.tokens:,} tokens in {self.seconds:.1f} s: {self.output}"
+        )
+
+
+def main_for(
+    verb: str,
+    description: str | None,
+    run: Callable[[BuildRecipe], Summary],
+    plan: Callable[[BuildRecipe], Sequence[Any]],
+    argv: list[str] | None,
+) -> None:
+    """Parse, load the recipe, run the stage. Exit 2 for a wrong request, 1 for a failed run."""
+    parser = argparse.ArgumentParser(
+        prog=f"remask {verb}",
+        description=description,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    parser.add_argument("recipe", help="a YAML file")
+    parser.add_argument("overrides", nargs="*", metavar="section.key=value")
+    parser.add_argument("--dry-run", action="store_true", help="print the resolved recipe and plan")
+    arguments = parser.parse_intermixed_args(argv)
+    try:
+        recipe = load_recipe(BuildRecipe, arguments.recipe, arguments.overrides)
+        if arguments.dry_run:
+            units = plan(recipe)
+            print(yaml.safe_dump(plain(recipe), sort_keys=False), end="")
+            print(f"# {verb}: {len(units)} units")
+            return
+        print(run(recipe))
+    except ValueError as error:
+        parser.exit(2, f"remask {verb}: {error}\n")
+    except StorageError as error:
+        parser.exit(1, f"remask {verb}: {error}\n")
+    except KeyboardInterrupt:
+        print(f"remask {verb}: stopped; run it again to go on", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def plain(recipe: Any) -> Any:
+    """A recipe as plain values, as YAML and JSON hold them."""
+    return json.loads(json.dumps(dataclasses.asdict(recipe)))

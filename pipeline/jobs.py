@@ -1,0 +1,134 @@
+"""Ray at the edge: run plain functions on units of work, on a cluster, locally, or in this process.
+
+A unit is retried when its worker dies; an error of ours ends the job at once, and what is committed
+stays. Only a bounded number of units is under way, so memory does not grow with their number.
+"""
+
+import contextlib
+import itertools
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+WORKER_RETRIES = 20
+"""Times a unit is tried again when its worker or node dies."""
+OBJECT_STORE_BYTES = 256 << 20
+"""Results are manifest rows: a small store is enough."""
+
+
+@contextlib.contextmanager
+def ray_session(workers: int | None) -> Iterator[int]:
+    """Join the cluster that RAY_ADDRESS or a submitted job names, or start a local one.
+
+    Yields the number of units to run at once. Within another session it is that one; with 0 workers
+    there is none.
+    """
+    if workers == 0:
+        yield 1
+        return
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    on_cluster = bool(os.environ.get("RAY_ADDRESS"))
+    if not on_cluster:  # a local Ray listens on this machine only
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    import ray
+
+    if ray.is_initialized():
+        yield workers or int(ray.cluster_resources().get("CPU", 1))
+        return
+    if on_cluster:
+        ray.init(log_to_driver=False, logging_level=logging.ERROR)
+    else:
+        ray.init(
+            address="local",
+            num_cpus=workers or os.cpu_count(),
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            object_store_memory=OBJECT_STORE_BYTES,
+            _node_ip_address="127.0.0.1",
+        )
+    try:
+        yield workers or int(ray.cluster_resources().get("CPU", 1))
+    finally:
+        ray.shutdown()
+
+
+def run_tasks(
+    function: Callable[[Any], Any], units: Iterable[Any], *, workers: int | None
+) -> Iterator[Any]:
+    """Results of function(unit), in the order they come; in this process when workers is 0."""
+    units = list(units)
+    if workers == 0 or not units:
+        yield from map(function, units)
+        return
+    with ray_session(workers) as at_once:
+        import ray
+
+        task = ray.remote(num_cpus=1, max_retries=WORKER_RETRIES)(_call)
+        shipped = ray.put(function)
+        yield from _bounded(lambda unit: task.remote(shipped, unit), units, 2 * at_once)
+
+
+def run_actors(
+    make: Callable[[], Callable[[Any], Any]],
+    units: Iterable[Any],
+    *,
+    workers: int | None,
+    num_gpus: float = 0.0,
+) -> Iterator[Any]:
+    """The same with state: each worker calls make() once and then its result on every unit."""
+    units = list(units)
+    if not units:
+        return
+    if workers == 0:
+        yield from map(make(), units)
+        return
+    with ray_session(workers) as at_once:
+        import ray
+
+        worker = ray.remote(
+            num_cpus=1,
+            num_gpus=num_gpus,
+            max_restarts=WORKER_RETRIES,
+            max_task_retries=WORKER_RETRIES,
+        )(_Worker)
+        actors: list[Any] = [worker.remote(make) for _ in range(at_once)]
+        turns = itertools.cycle(actors)
+        yield from _bounded(lambda unit: next(turns).run.remote(unit), units, 2 * at_once)
+
+
+def _call(function: Callable[[Any], Any], unit: Any) -> Any:
+    return function(unit)
+
+
+class _Worker:
+    def __init__(self, make: Callable[[], Callable[[Any], Any]]) -> None:
+        self._function = make()
+
+    def run(self, unit: Any) -> Any:
+        return self._function(unit)
+
+
+def _bounded(start: Callable[[Any], Any], units: Iterable[Any], most: int) -> Iterator[Any]:
+    """Keep at most this many units under way; yield what finishes, raise what fails."""
+    import ray
+    from ray.exceptions import RayTaskError
+
+    under_way: list[Any] = []
+    queue = iter(units)
+    more = True
+    while True:
+        while more and len(under_way) < most:
+            try:
+                under_way.append(start(next(queue)))
+            except StopIteration:
+                more = False
+        if not under_way:
+            return
+        (finished,), under_way = ray.wait(under_way, num_returns=1)
+        try:
+            yield ray.get(finished)
+        except RayTaskError as error:
+            raise error.cause if isinstance(error.cause, Exception) else error from None

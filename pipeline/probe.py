@@ -1,0 +1,255 @@
+"""Probe a frozen backbone for its own mistakes: the k likeliest wrong tokens at every position.
+
+Proposals are cached by backbone, tokenizer, mode, k and source, and shared by later builds.
+
+    remask probe pipeline/recipes/sudoku_top_k.yaml
+    python -m pipeline.probe RECIPE proposal.mode=masked run.gpus_per_probe=1
+"""
+
+import contextlib
+import io
+import json
+import math
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from models import Backbone, load
+from models import fingerprint as checkpoint_fingerprint
+from models.history import HistoryState
+from pipeline import source
+from pipeline.command import Summary, main_for
+from pipeline.jobs import ray_session, run_actors
+from pipeline.progress import Meter
+from pipeline.proposal import TopK
+from pipeline.recipe import BuildRecipe, ProposalConfig, digest
+from pipeline.rows import Examples
+from pipeline.source import PROBE_STAGE, Unit, example_units, read_examples, unit_rng, workers_for
+from pipeline.storage import Storage, StorageError
+
+CHUNK_ELEMENTS = 1 << 24
+"""Logits held at once."""
+
+
+@torch.inference_mode()
+def probe_examples(
+    backbone: Backbone, examples: Examples, config: ProposalConfig, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best wrong tokens of every editable position and their log-probabilities.
+
+    Args:
+        backbone: Frozen θ0.
+        examples: What to probe on.
+        config: k, mode and batch size.
+        rng: Decides in mode masked which positions are masked together.
+
+    Returns:
+        Ids in the narrowest type and log-probabilities as float16, [B, N, k] each; -inf where there
+        is no candidate. Neither the target nor MASK nor an excluded id is among them.
+    """
+    _check_match(backbone, examples)
+    vocabulary = examples.vocabulary
+    k = min(config.k, len(vocabulary.allowed))
+    candidates = np.zeros((*examples.target.shape, k), vocabulary.dtype)
+    log_probs = np.full(candidates.shape, -np.inf, np.float16)
+    allowed = torch.zeros(backbone.vocab_size, dtype=torch.bool)
+    allowed[torch.from_numpy(vocabulary.allowed)] = True
+    allowed = allowed.to(backbone.token_embedding.device) & backbone.allowed_ids
+    for rows, length in _batches(examples.lengths, config.tokens_per_batch):
+        target = torch.from_numpy(examples.target[rows, :length].astype(np.int64))
+        target = target.to(allowed.device)
+        is_token = torch.from_numpy(examples.is_token[rows, :length]).to(allowed.device)
+        for where in _passes(examples.editable[rows, :length], config, rng):
+            read = torch.from_numpy(where).to(allowed.device)
+            shown = (
+                target.masked_fill(read, vocabulary.mask_id) if config.mode == "masked" else target
+            )
+            hidden = _hidden(backbone, shown, is_token)
+            ids, values = _top_k(backbone, hidden[read], target[read], allowed, k)
+            if values.isnan().any():
+                first = int(read.nonzero()[int(values.isnan().any(-1).nonzero()[0]), 0])
+                name = examples.example_ids[rows[first]]
+                raise ValueError(f"the backbone gave NaN on example {name}; check its checkpoint")
+            row, position = np.nonzero(where)
+            candidates[rows[row], position] = ids.cpu().numpy()
+            log_probs[rows[row], position] = values.cpu().numpy()
+    return candidates, log_probs
+
+
+def _hidden(backbone: Backbone, tokens: Tensor, is_token: Tensor) -> Tensor:
+    """Hidden states of a first step: the frozen model has no past to see."""
+    embeds = HistoryState(backbone.history, backbone.token_embedding).update(tokens)
+    mask = None if is_token.all() else is_token
+    return backbone.hidden(embeds.to(backbone.token_embedding.dtype), attention_mask=mask)
+
+
+def _top_k(
+    backbone: Backbone, hidden: Tensor, target: Tensor, allowed: Tensor, k: int
+) -> tuple[Tensor, Tensor]:
+    """k best wrong ids and log-probabilities at P positions, [P, k]; the head runs in chunks."""
+    ids, values = [], []
+    size = max(1, CHUNK_ELEMENTS // backbone.vocab_size)
+    for part, right in zip(hidden.split(size), target.split(size), strict=True):
+        logits = backbone.head(part).float().masked_fill(~allowed, -math.inf)
+        logits.scatter_(1, right[:, None], -math.inf)
+        best = logits.log_softmax(-1).topk(k, dim=-1)
+        ids.append(best.indices)
+        values.append(best.values.half())
+    return torch.cat(ids), torch.cat(values)
+
+
+def _batches(lengths: np.ndarray, most_tokens: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Rows of like length, with their greatest; padded tokens stay within the budget."""
+    order = np.argsort(lengths, kind="stable")
+    start = 0
+    while start < len(order):
+        end = start + 1
+        while end < len(order) and (end + 1 - start) * lengths[order[end]] <= most_tokens:
+            end += 1
+        yield order[start:end], int(lengths[order[end - 1]])
+        start = end
+
+
+def _passes(
+    editable: np.ndarray, config: ProposalConfig, rng: np.random.Generator
+) -> Iterator[np.ndarray]:
+    """Positions to read in each forward pass: all, or random groups that are masked in turn."""
+    if config.mode == "clean":
+        yield editable
+        return
+    count = max(1, round(1 / config.mask_rate))
+    key = np.where(editable, rng.random(editable.shape), np.inf)
+    rank = np.argsort(np.argsort(key, axis=1, kind="stable"), axis=1, kind="stable")
+    for group in range(count):
+        yield editable & (rank % count == group)
+
+
+def _check_match(backbone: Backbone, examples: Examples) -> None:
+    vocabulary = examples.vocabulary
+    if backbone.mask_id != vocabulary.mask_id or backbone.vocab_size < vocabulary.size:
+        raise ValueError(
+            f"the backbone has {backbone.vocab_size} ids with MASK {backbone.mask_id}, the source "
+            f"{vocabulary.size} with MASK {vocabulary.mask_id}; they do not belong together"
+        )
+    longest = int(examples.lengths.max(initial=0))
+    if backbone.max_length is not None and longest > backbone.max_length:
+        name = examples.example_ids[int(examples.lengths.argmax())]
+        raise ValueError(
+            f"example {name} has {longest} tokens, the backbone takes {backbone.max_length}; lower "
+            "source.max_length"
+        )
+
+
+def probe_unit(recipe: BuildRecipe, backbone: Backbone, unit: Unit) -> tuple[int, int]:
+    """Probe one unit's examples and cache what is found; return its rows and tokens."""
+    examples = read_examples(recipe, unit)
+    rng = unit_rng(recipe, PROBE_STAGE, unit)
+    candidates, log_probs = probe_examples(backbone, examples, recipe.proposal, rng)
+    storage = proposals_storage(recipe)
+    storage.write(f"{unit.name}.parquet", _encode(examples, candidates, log_probs))
+    return len(examples.example_ids), int(examples.lengths.sum())
+
+
+def read_proposals(recipe: BuildRecipe, unit: Unit, examples: Examples) -> TopK:
+    """The cached guesses of one unit."""
+    storage, name = proposals_storage(recipe), f"{unit.name}.parquet"
+    data, path = storage.read(name), storage.path(name)
+    try:
+        table = pq.read_table(pa.BufferReader(data))
+        meta = json.loads(table.schema.metadata[b"remask"])
+    except (pa.ArrowInvalid, OSError, KeyError, TypeError) as error:
+        raise StorageError(f"{path} is damaged; remove it and probe again") from error
+    if table["example_id"].to_pylist() != list(examples.example_ids):
+        raise StorageError(f"{path} is of other examples; remove it and probe again")
+    kept, k = examples.is_token, meta["k"]
+
+    def spread(column: str, dtype: np.dtype, fill: float) -> np.ndarray:
+        out = np.full((*kept.shape, k), fill, dtype)
+        flat = b"".join(x.as_py() for x in table[column])
+        out[kept] = np.frombuffer(flat, dtype).reshape(-1, k)
+        return out
+
+    return TopK(
+        spread("candidates", np.dtype(meta["dtype"]), 0),
+        spread("log_probs", np.dtype(np.float16), -np.inf),
+        num_allowed=len(examples.vocabulary.allowed),
+    )
+
+
+def _encode(examples: Examples, candidates: np.ndarray, log_probs: np.ndarray) -> bytes:
+    kept = examples.is_token
+    columns = [pa.array(examples.example_ids, pa.string())]
+    for values in (candidates, log_probs):
+        columns.append(
+            pa.array([v[m].tobytes() for v, m in zip(values, kept, strict=True)], pa.binary())
+        )
+    meta = {"k": candidates.shape[-1], "dtype": candidates.dtype.name}
+    schema = pa.schema(
+        [("example_id", pa.string()), ("candidates", pa.binary()), ("log_probs", pa.binary())],
+        {"remask": json.dumps(meta)},
+    )
+    out = io.BytesIO()
+    table = pa.Table.from_arrays(columns, schema=schema)
+    pq.write_table(table, out, compression="zstd", use_dictionary=False, write_statistics=False)
+    return out.getvalue()
+
+
+def fingerprint(recipe: BuildRecipe) -> str:
+    """Of the frozen backbone."""
+    return checkpoint_fingerprint(recipe.proposal.backbone or "")
+
+
+def proposals_storage(recipe: BuildRecipe) -> Storage:
+    key = {
+        "backbone": fingerprint(recipe),
+        "tokenizer": recipe.source.tokenizer_hash(),
+        "mode": recipe.proposal.mode,
+        "mask_rate": recipe.proposal.mask_rate if recipe.proposal.mode == "masked" else None,
+        "k": recipe.proposal.k,
+        "source": recipe.source_key,
+    }
+    return Storage(f"{recipe.cache or recipe.output}/proposals/{digest(key)}")
+
+
+def run(recipe: BuildRecipe) -> Summary:
+    """Probe the units that are missing, after making their examples."""
+    if recipe.proposal.kind != "top_k":
+        raise ValueError(f"proposal.kind {recipe.proposal.kind} needs no probing; only top_k does")
+    storage, units = proposals_storage(recipe), example_units(recipe)
+    workers = workers_for(recipe, storage)
+    storage.sweep("")
+    there = storage.names("")
+    todo = [unit for unit in units if f"{unit.name}.parquet" not in there]
+    with ray_session(workers) if todo else contextlib.nullcontext():
+        if todo:
+            source.run(recipe)
+        with Meter("probe", len(units), len(units) - len(todo)) as meter:
+            for rows, tokens in run_actors(
+                partial(_make_worker, recipe),
+                todo,
+                workers=workers,
+                num_gpus=recipe.run.gpus_per_probe,
+            ):
+                meter.add(rows, tokens)
+    return Summary(
+        "probe", len(units), len(todo), meter.rows, meter.tokens, meter.seconds, storage.uri
+    )
+
+
+def _make_worker(recipe: BuildRecipe) -> partial[tuple[int, int]]:
+    """Load the backbone once; then probe unit after unit."""
+    device = "cuda" if torch.cuda.is_available() and recipe.run.gpus_per_probe else "cpu"
+    return partial(probe_unit, recipe, load(recipe.proposal.backbone or "", device=device))
+
+
+def main(argv: list[str] | None = None) -> None:
+    main_for("probe", __doc__, run, example_units, argv)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Progress of long work: a bar on a terminal, a JSON line now and then elsewhere."""
+
+import json
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+LINE_EVERY_S = 10.0
+
+
+class Meter:
+    """Counts units, rows and tokens of one stage; use it as a context."""
+
+    def __init__(self, stage: str, total: int, done: int = 0) -> None:
+        self.stage, self.total, self.done = stage, total, done
+        self.rows = self.tokens = 0
+        self._start = self._last_line = time.monotonic()
+        self._end: float | None = None
+        self._bar = None
+        if sys.stderr.isatty():
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rates]}"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+            )
+            self._task = self._bar.add_task(stage, total=total, completed=done, rates="")
+
+    def __enter__(self) -> "Meter":
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._end = time.monotonic()
+        if self._bar:
+            self._bar.stop()
+        elif kind is None:
+            self._line("done")
+
+    def add(self, rows: int, tokens: int) -> None:
+        """One more unit is done."""
+        self.done += 1
+        self.rows += rows
+        self.tokens += tokens
+        if self._bar:
+            rates = f"{self._rate(self.rows):,.0f} rows/s, {self._rate(self.tokens):,.0f} tokens/s"
+            self._bar.update(self._task, completed=self.done, rates=rates)
+        elif time.monotonic() - self._last_line >= LINE_EVERY_S:
+            self._last_line = time.monotonic()
+            self._line("progress")
+
+    @property
+    def seconds(self) -> float:
+        return (self._end or time.monotonic()) - self._start
+
+    def _rate(self, count: int) -> float:
+        return count / max(self.seconds, 1e-9)
+
+    def _line(self, event: str) -> None:
+        line = {
+            "event": event,
+            "stage": self.stage,
+            "done": self.done,
+            "total": self.total,
+            "rows_per_s": round(self._rate(self.rows)),
+            "tokens_per_s": round(self._rate(self.tokens)),
+            "seconds": round(self.seconds, 1),
+        }
+        print(json.dumps(line), file=sys.stderr, flush=True)

@@ -1,0 +1,131 @@
+"""Recipes: YAML to frozen dataclasses, strictly, with `key=value` overrides."""
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from models.config import from_mapping
+from pipeline.sources.sudoku import SudokuSource
+from pipeline.sources.text import TextSource
+from pipeline.trajectory import TrajectoryConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProposalConfig:
+    """Where wrong tokens come from."""
+
+    kind: Literal["uniform", "wrong_digit", "top_k"] = "uniform"
+    backbone: str | None = None
+    """Checkpoint of the frozen model that top_k probes."""
+    k: int = 50
+    """Candidates kept per position."""
+    mode: Literal["clean", "masked"] = "clean"
+    """Probe on the clean sequence, or with positions masked."""
+    mask_rate: float = 0.3
+    """Share of the editable positions masked in one pass of mode masked; every one has its turn."""
+    tokens_per_batch: int = 16384
+    """Padded tokens in one forward pass."""
+
+    def __post_init__(self) -> None:
+        if (self.kind == "top_k") != (self.backbone is not None):
+            raise ValueError("top_k needs a backbone to probe, and the other proposals take none")
+        if self.k < 1:
+            raise ValueError(f"k must be at least 1, got {self.k}")
+        if not 0 < self.mask_rate <= 1:
+            raise ValueError(f"mask_rate must lie in (0, 1], got {self.mask_rate}")
+        if self.tokens_per_batch < 1:
+            raise ValueError(f"tokens_per_batch must be at least 1, got {self.tokens_per_batch}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """How to run; nothing here changes what comes out."""
+
+    workers: int | None = None
+    """Ray tasks at once: the cluster's cores when none. 0 runs in this process, without Ray."""
+    gpus_per_probe: float = 0.0
+    """GPUs that each probing actor asks Ray for."""
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 0:
+            raise ValueError(f"workers must be 0 or more, got {self.workers}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildRecipe:
+    """From clean sequences to trajectory shards."""
+
+    output: str
+    """Folder of the data set: any fsspec URI."""
+    source: SudokuSource | TextSource
+    trajectories: TrajectoryConfig
+    proposal: ProposalConfig = field(default_factory=ProposalConfig)
+    seed: int = 0
+    replicas: int = 1
+    """Trajectories drawn per training example."""
+    examples_per_shard: int = 4096
+    cache: str | None = None
+    """Folder for examples and proposals, to share between builds; the output when none."""
+    run: RunConfig = field(default_factory=RunConfig)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 1 << 63:
+            raise ValueError(f"seed must lie in 0 .. 2^63 - 1, got {self.seed}")
+        for name in ("replicas", "examples_per_shard"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What the output depends on: all but where it goes and how it is run."""
+        values = dataclasses.asdict(self)
+        return {name: values[name] for name in values if name not in ("output", "cache", "run")}
+
+    @property
+    def source_key(self) -> str:
+        """Names the examples: what the source stage depends on."""
+        names = ("source", "seed", "examples_per_shard")
+        return digest({name: self.content[name] for name in names})
+
+
+def load_recipe(kind: type, path: str | Path, overrides: list[str]) -> Any:
+    """Read a recipe file, apply `section.key=value` overrides, and check it all.
+
+    Raises ValueError, naming the file and the key, for anything that does not fit.
+    """
+    try:
+        values = yaml.safe_load(Path(path).read_text())
+    except OSError as error:
+        raise ValueError(f"cannot read recipe {path}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path} is not YAML: {error}") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: expected keys and values, got {values!r}")
+    for override in overrides:
+        _apply(values, override)
+    return from_mapping(kind, values, str(path))
+
+
+def digest(values: Any) -> str:
+    """A short hash of plain values, the same on every machine."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise ValueError(f"an override is section.key=value, got {override!r}")
+    *sections, last = key.split(".")
+    for section in sections:
+        values = values.setdefault(section, {})
+        if not isinstance(values, dict):
+            raise ValueError(f"{override!r}: {section} is a value, not a section")
+    try:
+        values[last] = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{override!r}: the value is not YAML: {error}") from error

@@ -1,0 +1,192 @@
+"""Look into a data set: its manifest, one row step by step, its soundness, its Layer-3 bound.
+
+    remask shards runs/sudoku/data
+    remask shards runs/sudoku/data --where "split = 'train' and rows > 1000"
+    remask shards runs/sudoku/data --sql "select split, sum(rows) from manifest group by split"
+    remask shards runs/sudoku/data show train-00000-00 7
+    remask shards runs/sudoku/data verify
+    remask shards runs/sudoku/data tv-bound
+
+In Python: pipeline.open_manifest("runs/sudoku/data").filter(pl.col("split") == "train").collect()
+"""
+
+import argparse
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import polars as pl
+from rich.console import Console
+from rich.text import Text
+
+from pipeline.manifest import SHARDS, open_manifest
+from pipeline.progress import Meter
+from pipeline.proposal import PROBABILITY_FLOOR
+from pipeline.rows import Row, TrajectoryRows, decode_trajectories, read_rows, states
+from pipeline.storage import Storage, StorageError
+from pipeline.trajectory import Rule, check_trajectories
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="remask shards", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("uri", help="folder of a data set")
+    actions = ("list", "show", "verify", "tv-bound")
+    parser.add_argument("action", nargs="?", default="list", choices=actions)
+    parser.add_argument("place", nargs="*", help="for show: a shard and a row's number")
+    parser.add_argument(
+        "--where", help="keep the manifest rows for which this SQL expression holds"
+    )
+    parser.add_argument("--sql", help="a query over the table `manifest`")
+    arguments = parser.parse_intermixed_args(argv)
+    try:
+        table = select(open_manifest(arguments.uri), arguments.where)
+        match arguments.action:
+            case "list":
+                print_table(query(table, arguments.sql) if arguments.sql else table)
+            case "show":
+                show(arguments.uri, table, arguments.place)
+            case "verify":
+                raise SystemExit(report_problems(arguments.uri, table))
+            case "tv-bound":
+                print_table(tv_bound(table).lazy())
+    except (ValueError, pl.exceptions.PolarsError) as error:
+        parser.exit(2, f"remask shards: {str(error).splitlines()[0]}\n")
+    except StorageError as error:
+        parser.exit(1, f"remask shards: {error}\n")
+
+
+def select(table: pl.LazyFrame, where: str | None) -> pl.LazyFrame:
+    """The manifest rows for which a SQL expression holds."""
+    return table if where is None else table.filter(pl.sql_expr(where))
+
+
+def query(table: pl.LazyFrame, sql: str) -> pl.LazyFrame:
+    """The answer to a SQL query over `manifest`."""
+    return pl.SQLContext(manifest=table).execute(sql)
+
+
+def print_table(table: pl.LazyFrame) -> None:
+    with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=10_000, fmt_str_lengths=64):
+        print(table.collect())
+
+
+def show(uri: str, table: pl.LazyFrame, place: list[str]) -> None:
+    """Print one row's states, a line per step."""
+    if len(place) != 2 or not place[1].isdigit():
+        raise ValueError("show takes a shard and a row's number, like: show train-00000-00 7")
+    found = table.filter(pl.col("shard") == place[0]).collect()
+    if found.is_empty():
+        raise ValueError(f"there is no shard {place[0]}; `remask shards {uri}` lists them")
+    path = Storage(uri).path(found["path"][0])
+    row = next(islice(read_rows(path), int(place[1]), None), None)
+    if row is None:
+        raise ValueError(f"{place[0]} has {found['rows'][0]} rows, got {place[1]}")
+    console = Console()
+    console.print(f"{row.example_id}: {len(row.target)} tokens, prompt {row.prompt_length}")
+    for line in state_lines(row):
+        console.print(line, soft_wrap=True)
+
+
+def state_lines(row: Row) -> Iterator[Text]:
+    """A line per state: wrong tokens red, MASK as a yellow dot, the current step marked."""
+    width = len(str(int(row.target.max(initial=0))))
+    for k, state in enumerate(states(row)):
+        line = Text(f"{'→' if k == row.step else ' '} {k:3} ")
+        for token, right in zip(state.tolist(), row.target.tolist(), strict=True):
+            if token == row.mask_id:
+                line.append("·".rjust(width), "yellow")
+            else:
+                line.append(str(token).rjust(width), "" if token == right else "bold red")
+            line.append(" " if width > 1 else "")
+        yield line
+
+
+def report_problems(uri: str, table: pl.LazyFrame) -> int:
+    """Verify all shards and print what is wrong; the exit status."""
+    rows = table.collect()
+    problems = []
+    with Meter("verify", len(rows)) as meter:
+        for row in rows.iter_rows(named=True):
+            problems += verify_shard(uri, row)
+            meter.add(row["rows"], row["tokens"])
+    problems += verify_whole(uri, open_manifest(uri).collect())
+    for problem in problems:
+        print(problem)
+    if not problems:
+        print(f"{len(rows)} shards, {rows['rows'].sum():,} rows: all sound")
+    return 1 if problems else 0
+
+
+def verify_shard(uri: str, row: dict[str, Any]) -> list[str]:
+    """What is wrong with a shard: its bytes, its checksum, its rows, its counts."""
+    storage = Storage(uri)
+    path = storage.path(row["path"])
+    try:
+        data = storage.read(row["path"])
+        if hashlib.sha256(data).hexdigest() != row["sha256"]:
+            return [f"{path} was altered: its checksum is not the manifest's; build it again"]
+        shard = decode_trajectories(data, path)
+        check_rows(shard)
+    except (StorageError, ValueError) as error:
+        return [f"{path}: {error}"]
+    rules = np.bincount(shard.trajectories.rules()[shard.examples.editable], minlength=len(Rule))
+    found = {rule.name.lower(): int(rules[rule]) for rule in Rule}
+    found |= {"rows": len(shard.examples.lengths), "tokens": int(shard.examples.lengths.sum())}
+    return [
+        f"{path} has {count} {name}, the manifest says {row[name]}"
+        for name, count in found.items()
+        if count != row[name]
+    ]
+
+
+def check_rows(shard: TrajectoryRows) -> None:
+    """Raise ValueError at a row that is no trajectory; padding is passed over."""
+    examples, drawn = shard.examples, shard.trajectories
+    harmless = examples.vocabulary.allowed[0].astype(drawn.target.dtype)
+    kept = examples.is_token
+    filled = {name: np.where(kept, getattr(drawn, name), harmless) for name in ("target", "wrong")}
+    check_trajectories(
+        replace(drawn, **filled),
+        horizon=shard.horizon,
+        vocab_size=examples.vocabulary.size,
+        mask_id=examples.vocabulary.mask_id,
+    )
+
+
+def verify_whole(uri: str, table: pl.DataFrame) -> list[str]:
+    """What is wrong with the set: shards that are missing, files that no row names."""
+    storage, problems = Storage(uri), []
+    planned = table["num_shards"][0]
+    if len(table) != planned:
+        problems.append(f"{len(table)} of {planned} shards are there; run the build again to go on")
+    known = {path.rsplit("/", 1)[-1] for path in table["path"]}
+    for name in sorted(storage.names(SHARDS) - known):
+        problems.append(f"{storage.path(f'{SHARDS}/{name}')} is in no manifest; remove it")
+    return problems
+
+
+def tv_bound(table: pl.LazyFrame) -> pl.DataFrame:
+    """Per split: mean distance to uniform, share of wrong positions, and the Layer-3 bound."""
+    rate = pl.col("wrong").sum() / pl.col("editable").sum()
+    shift = (pl.col("shift") * pl.col("rows")).sum() / pl.col("rows").sum()
+    return (
+        table.group_by("split", maintain_order=True)
+        .agg(
+            ((pl.col("mean_tv") * pl.col("editable")).sum() / pl.col("editable").sum()).alias(
+                "mean_tv"
+            ),
+            rate.alias("wrong_rate"),
+            (2 * -math.log(PROBABILITY_FLOOR) * rate * shift).alias("objective_shift_at_most"),
+        )
+        .collect()
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,335 @@
+"""Building data sets without Ray: the same bytes whatever happens, and clear errors."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from models import SudokuConfig, SudokuMDM, save
+from pipeline import build, manifest, open_manifest, probe, read_rows, source
+from pipeline.build import build_shard
+from pipeline.recipe import ProposalConfig, RunConfig
+from pipeline.shards import main as shards_command
+from pipeline.shards import tv_bound
+from pipeline.storage import Storage, StorageError
+
+HERE = RunConfig(workers=0)
+
+
+def files(folder):
+    """Every file's bytes by its name, examples and provenance aside."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(Path(folder).rglob("*"))
+        if path.is_file() and path.name != "provenance.json"
+    }
+
+
+def run(recipe):
+    return build.run(recipe)
+
+
+def test_a_build_gives_shards_and_a_manifest(toy, tmp_path):
+    summary = run(toy(run=HERE))
+    assert (summary.units, summary.new_units, summary.rows) == (9, 9, 340)
+    table = open_manifest(str(tmp_path / "data")).collect()
+    assert dict(table.schema) == manifest.SCHEMA
+    assert len(table) == table["num_shards"][0] == 9
+    per_split = dict(table.group_by("split").agg(pl.col("rows").sum()).iter_rows())
+    assert per_split == {"train": 300, "held_out": 40}
+    totals = table.select(pl.sum("keep", "mask", "wrong", "doubt", "editable", "tokens")).row(0)
+    assert sum(totals[:4]) == totals[4] == totals[5] == 340 * 16
+    assert min(totals) > 0
+    assert table["mean_tv"].to_list() == [0.0] * 9
+    assert set(table["recipe"]) == {build.digest(toy().content)}
+
+
+def test_replicas_differ_and_rows_are_the_examples(toy, tmp_path):
+    run(toy(run=HERE))
+    first, second = (
+        list(read_rows(f"{tmp_path}/data/shards/train-00001-{r:02d}.parquet")) for r in (0, 1)
+    )
+    for a, b in zip(first, second, strict=True):
+        assert a.example_id == b.example_id
+        assert np.array_equal(a.target, b.target)
+    assert any(
+        (a.wrong != b.wrong).any() or a.step != b.step for a, b in zip(first, second, strict=True)
+    )
+
+
+def test_bytes_depend_on_the_recipe_alone(toy, tmp_path):
+    run(toy(run=HERE, output=str(tmp_path / "one")))
+    run(toy(run=HERE, output=str(tmp_path / "two"), cache=str(tmp_path / "cache")))
+    run(toy(run=HERE, output=str(tmp_path / "other"), seed=1))
+    one, two, other = (files(tmp_path / name) for name in ("one", "two", "other"))
+    shards = [name for name in one if name.startswith(("shards", "manifest"))]
+    assert len(shards) == 10
+    assert all(one[name] == two[name] for name in shards)
+    assert all(one[name] != other[name] for name in shards)
+
+
+def test_a_second_run_does_nothing(toy, tmp_path, monkeypatch):
+    run(toy(run=HERE))
+    before = files(tmp_path / "data")
+    monkeypatch.setattr(build, "build_shard", lambda *_: pytest.fail("built again"))
+    summary = run(toy(run=HERE))
+    assert summary.new_units == 0
+    assert "were there already" in str(summary)
+    assert files(tmp_path / "data") == before
+
+
+class Killed(BaseException):
+    """What a SIGKILL is to a test: nothing after it runs but `finally`."""
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_killed_at_any_write_and_run_again_gives_the_same(toy, tmp_path, monkeypatch, seed):
+    run(toy(run=HERE, output=str(tmp_path / "calm")))
+    chance = random.Random(seed)
+    write, remove = Storage.write, Storage.remove
+
+    def dying_write(self, name, data):
+        if chance.random() < 0.15:
+            if chance.random() < 0.5:
+                write(self, name, data)  # after the write, or before it
+            raise Killed
+        write(self, name, data)
+
+    def dying_remove(self, names):
+        names = list(names)
+        if names and chance.random() < 0.3:
+            remove(self, names[: chance.randrange(len(names))])
+            raise Killed
+        remove(self, names)
+
+    monkeypatch.setattr(Storage, "write", dying_write)
+    monkeypatch.setattr(Storage, "remove", dying_remove)
+    kills = 0
+    while True:
+        try:
+            run(toy(run=HERE, output=str(tmp_path / "rough")))
+            break
+        except Killed:
+            kills += 1
+    assert kills > 0
+    assert files(tmp_path / "rough") == files(tmp_path / "calm")
+
+
+def test_a_partial_data_set_can_be_read(toy, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(manifest, "close", lambda storage: None)
+    real, left = build_shard, [5]
+
+    def some(*arguments):
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+        return real(*arguments)
+
+    monkeypatch.setattr(build, "build_shard", some)
+    with pytest.raises(Killed):
+        run(toy(run=HERE))
+    assert len(open_manifest(str(tmp_path / "data")).collect()) == 5
+    with pytest.raises(SystemExit, match="1"):
+        shards_command([str(tmp_path / "data"), "verify"])
+    assert "5 of 9 shards are there; run the build again" in capsys.readouterr().out
+
+
+def test_another_recipe_over_the_same_output_is_refused(toy, tmp_path):
+    run(toy(run=HERE))
+    before = files(tmp_path / "data")
+    with pytest.raises(
+        ValueError, match=r"another recipe \(different: replicas 2 → 3, seed 0 → 4\)"
+    ):
+        run(toy(run=HERE, seed=4, replicas=3))
+    assert files(tmp_path / "data") == before
+
+
+@pytest.mark.parametrize("where", ["memory", "s3"])
+def test_other_storages_hold_the_same_bytes(toy, tmp_path, where, request):
+    base = "memory://build" if where == "memory" else request.getfixturevalue("bucket")
+    run(toy(run=HERE))
+    run(toy(run=HERE, output=f"{base}/data"))
+    here, there = Storage(str(tmp_path / "data")), Storage(f"{base}/data")
+    assert there.names("shards") == here.names("shards")
+    for name in here.names("shards"):
+        assert there.read(f"shards/{name}") == here.read(f"shards/{name}")
+    assert there.names("rows") == set()
+    assert (
+        open_manifest(f"{base}/data")
+        .collect()
+        .equals(open_manifest(str(tmp_path / "data")).collect())
+    )
+
+
+def test_memory_needs_no_ray(toy):
+    assert source.workers_for(toy(), Storage("memory://x")) == 0
+
+
+# Top-k ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    torch.manual_seed(0)
+    config = SudokuConfig(side=4, layers=1, width=32, heads=2, feed_forward=32)
+    save(SudokuMDM(config), tmp_path / "frozen")
+    return str(tmp_path / "frozen")
+
+
+def test_top_k_draws_from_what_was_probed_and_shares_it(toy, tmp_path, checkpoint, monkeypatch):
+    proposal = ProposalConfig(kind="top_k", backbone=checkpoint, k=2)
+    cache = str(tmp_path / "cache")
+    run(toy(run=HERE, proposal=proposal, cache=cache))
+    table = open_manifest(str(tmp_path / "data")).collect()
+    assert set(table["proposal"]) == {"top_k"}
+    assert set(table["k"]) == {2}
+    assert set(table["backbone"]) == {probe.fingerprint(toy(proposal=proposal))}
+    assert 0.3 < table["mean_tv"].mean() < 1  # at least a third: one of three digits is never drawn
+    recipe = toy(proposal=proposal, cache=cache)
+    unit = source.example_units(recipe)[0]
+    examples = source.read_examples(recipe, unit)
+    guesses = probe.read_proposals(recipe, unit, examples)
+    for i, row in enumerate(read_rows(f"{tmp_path}/data/shards/{unit.name}-00.parquet")):
+        for n in np.flatnonzero((row.masked_at > 0) & (row.wrong != row.target)):
+            assert row.wrong[n] in guesses.candidates[i, n]
+    monkeypatch.setattr(probe, "probe_unit", lambda *_: pytest.fail("probed again"))
+    run(toy(run=HERE, proposal=proposal, cache=cache, output=str(tmp_path / "later"), replicas=1))
+
+
+def test_bound_of_a_data_set_is_layer_three(toy, tmp_path, checkpoint):
+    proposal = ProposalConfig(kind="top_k", backbone=checkpoint, k=2)
+    recipe = toy(run=HERE, proposal=proposal, replicas=1)
+    run(recipe)
+    found = tv_bound(open_manifest(str(tmp_path / "data"))).row(
+        by_predicate=pl.col("split") == "held_out", named=True
+    )
+    unit = source.example_units(recipe)[-1]
+    examples = source.read_examples(recipe, unit)
+    guesses = probe.read_proposals(recipe, unit, examples)
+    total = 0.0
+    for i in range(40):  # by the definition: ½ Σ |p - u| over the three other digits
+        distances = 0.0
+        for n in range(16):
+            p = np.exp(guesses.log_probs[i, n].astype(float))
+            p = p / p.sum()
+            distances += 0.5 * (np.abs(p - 1 / 3).sum() + 1 / 3)
+        total += 16 * distances
+    expected = 2 * -np.log(1e-8) * found["wrong_rate"] * total / 40
+    assert found["objective_shift_at_most"] == pytest.approx(expected, rel=1e-3)
+
+
+def test_damaged_caches_are_named(toy, tmp_path, checkpoint):
+    proposal = ProposalConfig(kind="top_k", backbone=checkpoint, k=2)
+    recipe = toy(run=HERE, proposal=proposal)
+    probe.run(recipe)
+    unit = source.example_units(recipe)[0]
+    storage = probe.proposals_storage(recipe)
+    storage.write(f"{unit.name}.parquet", storage.read(f"{unit.name}.parquet")[:100])
+    with pytest.raises(StorageError, match="train-00000.parquet is damaged; remove it and probe"):
+        run(recipe)
+    examples = source.examples_storage(recipe)
+    examples.write(f"{unit.name}.parquet", b"PAR1")
+    with pytest.raises(StorageError, match="train-00000.parquet is damaged"):
+        run(recipe)
+
+
+def test_probing_what_needs_none_is_refused(toy):
+    with pytest.raises(ValueError, match="proposal.kind uniform needs no probing"):
+        probe.run(toy(run=HERE))
+
+
+# The shards command -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def data(toy, tmp_path):
+    run(toy(run=HERE))
+    return str(tmp_path / "data")
+
+
+def test_list_filter_and_query(data, capsys):
+    shards_command([data, "--where", "split = 'held_out' and rows > 10"])
+    out = capsys.readouterr().out
+    assert "held_out-00000-00" in out
+    assert "train-0" not in out
+    shards_command([data, "--sql", "select sum(rows) as total from manifest"])
+    assert "340" in capsys.readouterr().out
+
+
+def test_show_prints_a_line_per_state(data, capsys):
+    shards_command([data, "show", "train-00000-00", "3"])
+    lines = capsys.readouterr().out.splitlines()
+    row = list(read_rows(f"{data}/shards/train-00000-00.parquet"))[3]
+    assert lines[0] == f"{row.example_id}: 16 tokens, prompt 0"
+    assert len(lines) == 8
+    assert lines[7].endswith("".join(map(str, row.target.tolist())))
+    assert lines[1 + row.step].startswith("→")
+
+
+def test_verify_passes_what_is_sound_and_names_what_is_not(data, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        shards_command([data, "verify"])
+    assert "9 shards, 340 rows: all sound" in capsys.readouterr().out
+    shard = Path(data) / "shards" / "train-00002-01.parquet"
+    good = bytearray(shard.read_bytes())
+    good[50] ^= 1
+    shard.write_bytes(good)
+    (Path(data) / "shards" / "train-00000-00.parquet").unlink()
+    (Path(data) / "shards" / "stranger.parquet").write_bytes(b"")
+    with pytest.raises(SystemExit, match="1"):
+        shards_command([data, "verify"])
+    out = capsys.readouterr().out
+    assert "train-00002-01.parquet was altered: its checksum is not the manifest's" in out
+    assert "train-00000-00.parquet is missing; build it again" in out
+    assert "stranger.parquet is in no manifest; remove it" in out
+
+
+def test_verify_looks_inside(data, toy, capsys, monkeypatch):
+    """A shard whose bytes match the manifest but whose rows are no trajectories is caught."""
+    from pipeline.trajectory import Trajectories
+
+    real = Trajectories.__init__
+
+    def crooked(self, **arguments):
+        arguments["revealed_at"] = arguments["revealed_at"] + 9
+        real(self, **arguments)
+
+    monkeypatch.setattr(Trajectories, "__init__", crooked)
+    with pytest.raises(SystemExit, match="1"):
+        shards_command([data, "verify"])
+    assert "revealed_at must not exceed horizon 6" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["show"], "show takes a shard and a row's number"),
+        (["show", "train-7", "0"], "there is no shard train-7"),
+        (["show", "train-00000-00", "99"], "train-00000-00 has 40 rows, got 99"),
+        (["--where", "rowz > 1"], 'unable to find column "rowz"'),
+    ],
+)
+def test_mistakes_get_one_line(data, argv, message, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        shards_command([data, *argv])
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_nothing_there_is_said(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="1"):
+        shards_command([str(tmp_path)])
+    assert "there is no data set at" in capsys.readouterr().err
+
+
+def test_the_recipe_and_versions_lie_beside_the_data(data, toy):
+    assert json.loads((Path(data) / "recipe.json").read_text()) == json.loads(
+        json.dumps(toy().content)
+    )
+    facts = json.loads((Path(data) / "provenance.json").read_text())
+    assert facts["versions"]["torch"] == torch.__version__

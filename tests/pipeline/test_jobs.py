@@ -1,0 +1,228 @@
+"""The jobs on real Ray: any number of workers, and every kind of death."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline import build
+from pipeline.jobs import ray_session, run_actors, run_tasks
+from pipeline.recipe import ProposalConfig, RunConfig
+from tests.pipeline.test_build import checkpoint, files  # noqa: F401
+
+ROOT = Path(__file__).parents[2]
+
+RECIPE = """
+output: {output}
+source: {{kind: sudoku, side: 9, train: 1500, held_out: 60, images: 8}}
+trajectories: {{noisy_count: [4, 20]}}
+examples_per_shard: 50
+replicas: 2
+"""
+
+
+@pytest.fixture(scope="module")
+def ray_here():
+    """One local Ray for the tests of this file that do not need their own."""
+    with ray_session(2):
+        yield
+
+
+def shards_of(folder):
+    return {name: data for name, data in files(folder).items() if not name.startswith("recipe")}
+
+
+@pytest.mark.usefixtures("ray_here")
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_any_number_of_workers_gives_the_same_bytes(toy, tmp_path, workers):
+    build.run(toy(run=RunConfig(workers=0), output=str(tmp_path / "alone")))
+    build.run(toy(run=RunConfig(workers=workers), output=str(tmp_path / "many")))
+    assert shards_of(tmp_path / "many") == shards_of(tmp_path / "alone")
+
+
+@pytest.mark.usefixtures("ray_here")
+def test_probing_actors_give_the_same_bytes(toy, tmp_path, checkpoint):  # noqa: F811
+    proposal = ProposalConfig(kind="top_k", backbone=checkpoint, k=2, mode="masked")
+    for name, workers in (("alone", 0), ("many", 2)):
+        build.run(
+            toy(run=RunConfig(workers=workers), output=str(tmp_path / name), proposal=proposal)
+        )
+    assert shards_of(tmp_path / "many") == shards_of(tmp_path / "alone")
+
+
+def die_once(folder, unit):
+    """Kill the worker the first time it meets unit 3."""
+    mark = Path(folder) / "died"
+    if unit == 3 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return unit * unit
+
+
+class DyingActor:
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __call__(self):
+        return lambda unit: die_once(self.folder, unit)
+
+
+@pytest.mark.usefixtures("ray_here")
+@pytest.mark.parametrize("kind", ["task", "actor"])
+def test_a_killed_worker_is_replaced(tmp_path, kind):
+    folder = str(tmp_path)
+    if kind == "task":
+        results = run_tasks(lambda unit: die_once(folder, unit), range(8), workers=2)
+    else:
+        results = run_actors(DyingActor(folder), range(8), workers=2)
+    assert sorted(results) == [n * n for n in range(8)]
+    assert (tmp_path / "died").exists()
+
+
+def fail_at_two(unit):
+    if unit == 2:
+        raise ValueError("unit 2 is bad")
+    return unit
+
+
+@pytest.mark.usefixtures("ray_here")
+def test_our_own_errors_come_through_as_they_are():
+    with pytest.raises(ValueError, match="^unit 2 is bad$"):
+        list(run_tasks(fail_at_two, range(50), workers=2))
+
+
+@pytest.mark.usefixtures("ray_here")
+def test_only_a_few_units_are_under_way(tmp_path):
+    """A consumer that stops to look finds no more started than twice the workers."""
+
+    def touch(unit):
+        (tmp_path / str(unit)).touch()
+        return unit
+
+    results = run_tasks(touch, range(100), workers=2)
+    next(results)
+    time.sleep(1)
+    assert len(list(tmp_path.iterdir())) <= 5
+    assert len(list(results)) == 99
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory):
+    """The data set of an undisturbed run."""
+    folder = tmp_path_factory.mktemp("calm")
+    (folder / "recipe.yaml").write_text(RECIPE.format(output=folder / "data"))
+    done = command(folder / "recipe.yaml", "run.workers=0")
+    _, stderr = done.communicate()
+    assert done.returncode == 0, stderr
+    return shards_of(folder / "data")
+
+
+def command(*arguments, **environment):
+    return subprocess.Popen(
+        [sys.executable, "-m", "pipeline.build", *map(str, arguments)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | environment,
+    )
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_killed_driver_is_made_up_for(calm, tmp_path, seed):
+    chance = random.Random(seed)
+    (tmp_path / "recipe.yaml").write_text(RECIPE.format(output=tmp_path / "data"))
+    driver = command(tmp_path / "recipe.yaml", "run.workers=2")
+    folder = tmp_path / "data" / ("rows" if seed else "examples")
+    deadline = time.monotonic() + 120
+    while not (folder.exists() and any(folder.iterdir())) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(chance.random() / 2)
+    driver.kill()
+    driver.communicate()
+    again = command(tmp_path / "recipe.yaml", "run.workers=0")
+    _, stderr = again.communicate()
+    assert again.returncode == 0, stderr
+    assert shards_of(tmp_path / "data") == calm
+
+
+@pytest.mark.slow
+def test_a_lost_node_is_made_up_for(calm, tmp_path):
+    """Two nodes on this machine; the second is taken away while it works."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    assert not ray.is_initialized(), "run this test in a process of its own: -m slow"
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        second = cluster.add_node(num_cpus=1)
+        cluster.wait_for_nodes()
+        (tmp_path / "recipe.yaml").write_text(RECIPE.format(output=tmp_path / "data"))
+        driver = command(tmp_path / "recipe.yaml", RAY_ADDRESS=cluster.address)
+        rows = tmp_path / "data" / "rows"
+        while not (rows.exists() and any(rows.iterdir())) and driver.poll() is None:
+            time.sleep(0.02)
+        cluster.remove_node(second, allow_graceful=False)
+        _, stderr = driver.communicate(timeout=240)
+        assert driver.returncode == 0, stderr
+        assert shards_of(tmp_path / "data") == calm
+    finally:
+        cluster.shutdown()
+
+
+@pytest.mark.slow
+def test_a_submitted_job_runs_as_the_readme_says(calm, tmp_path):
+    """`ray job submit --working-dir . -- python -m pipeline.build RECIPE` against a real head."""
+    bin_folder = Path(sys.executable).parent
+    environment = os.environ | {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "PATH": f"{bin_folder}:{os.environ['PATH']}",
+    }
+    ray = str(bin_folder / "ray")
+    head = [ray, "start", "--head", "--node-ip-address=127.0.0.1", "--num-cpus=2"]
+    subprocess.run([*head, "--dashboard-host=127.0.0.1"], env=environment, check=True)
+    try:
+        recipe = ROOT / "pipeline" / "recipes" / "sudoku4.yaml"
+        submit = [ray, "job", "submit", "--address=http://127.0.0.1:8265", "--working-dir=."]
+        job = ["python", "-m", "pipeline.build", str(recipe.relative_to(ROOT))]
+        done = subprocess.run(
+            [*submit, "--", *job, f"output={tmp_path}/data"],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (tmp_path / "data" / "manifest.parquet").exists()
+    finally:
+        subprocess.run([ray, "stop", "--force"], env=environment, check=True)
+
+
+def test_dry_run_prints_the_plan_and_makes_nothing(tmp_path):
+    (tmp_path / "recipe.yaml").write_text(RECIPE.format(output=tmp_path / "data"))
+    done = command(tmp_path / "recipe.yaml", "--dry-run", "seed=9")
+    stdout, _ = done.communicate()
+    assert "seed: 9" in stdout
+    assert "# build: 62 units" in stdout
+    assert not (tmp_path / "data").exists()
+
+
+def test_wrong_requests_exit_with_2_and_failures_with_1(tmp_path):
+    (tmp_path / "recipe.yaml").write_text(RECIPE.format(output=tmp_path / "file" / "data"))
+    (tmp_path / "file").write_text("")
+    for arguments, status, message in (
+        (["nowhere.yaml"], 2, "remask build: cannot read recipe nowhere.yaml: No such file"),
+        ([tmp_path / "recipe.yaml", "sead=1"], 2, "unknown keys ['sead']"),
+        ([tmp_path / "recipe.yaml", "run.workers=0"], 1, "remask build: cannot write"),
+    ):
+        done = command(*arguments)
+        _, stderr = done.communicate()
+        assert done.returncode == status, stderr
+        assert message in stderr
+        assert "Traceback" not in stderr

@@ -1,0 +1,81 @@
+"""Recipes: all that we ship, overrides, and clear errors."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.recipe import BuildRecipe, load_recipe
+
+RECIPES = sorted((Path(__file__).parents[2] / "pipeline" / "recipes").glob("*.yaml"))
+
+TOY = """
+output: somewhere
+source: {kind: sudoku, side: 4, train: 10, held_out: 5}
+trajectories: {noisy_count: [1, 4]}
+"""
+
+
+@pytest.fixture
+def toy(tmp_path):
+    path = tmp_path / "toy.yaml"
+    path.write_text(TOY)
+    return path
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_every_shipped_recipe_reads(path):
+    assert isinstance(load_recipe(BuildRecipe, path, []), BuildRecipe)
+
+
+def test_overrides_reach_into_sections(toy):
+    recipe = load_recipe(
+        BuildRecipe,
+        toy,
+        ["seed=7", "source.train=99", "trajectories.noisy_count=[2, 3]", "run.workers=0"],
+    )
+    assert (recipe.seed, recipe.source.train, recipe.run.workers) == (7, 99, 0)
+    assert recipe.trajectories.noisy_count == (2, 3)
+
+
+def test_content_leaves_out_where_and_how(toy):
+    base = load_recipe(BuildRecipe, toy, [])
+    moved = load_recipe(BuildRecipe, toy, ["output=elsewhere", "cache=there", "run.workers=3"])
+    other = load_recipe(BuildRecipe, toy, ["trajectories.horizon=9"])
+    assert base.content == moved.content != other.content
+    assert base.source_key == other.source_key
+    assert base.source_key != load_recipe(BuildRecipe, toy, ["seed=1"]).source_key
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("gamma=1", r"toy.yaml: unknown keys \['gamma'\]; BuildRecipe takes"),
+        ("source.kind=chess", r"toy.yaml: source: kind must be one of \['sudoku', 'text'\]"),
+        ("source.sides=4", r"toy.yaml: source: unknown keys \['sides'\]; SudokuSource takes"),
+        ("source.side=5", "toy.yaml: source: side must be 4 or 9, got 5"),
+        ("source.train=many", "source: train must be int, got 'many'"),
+        ("trajectories.horizon=1", "toy.yaml: trajectories: horizon must be at least 2"),
+        ("proposal.kind=top_k", "toy.yaml: proposal: top_k needs a backbone"),
+        ("replicas=0", "toy.yaml: replicas must be at least 1, got 0"),
+        ("seed=-1", r"seed must lie in 0 .. 2\^63 - 1, got -1"),
+        ("run.workers=-2", "run: workers must be 0 or more, got -2"),
+        ("seed", "an override is section.key=value, got 'seed'"),
+        ("seed.deep=1", "toy.yaml: seed must be int"),
+        ("output.deep=1", "output is a value, not a section"),
+        ("seed=[1", "the value is not YAML"),
+    ],
+)
+def test_mistakes_are_named(toy, override, message):
+    with pytest.raises(ValueError, match=message):
+        load_recipe(BuildRecipe, toy, [override])
+
+
+def test_unreadable_files_are_named(tmp_path):
+    with pytest.raises(ValueError, match="cannot read recipe .*nowhere.yaml: No such file"):
+        load_recipe(BuildRecipe, tmp_path / "nowhere.yaml", [])
+    (tmp_path / "bad.yaml").write_text("a: [")
+    with pytest.raises(ValueError, match="bad.yaml is not YAML"):
+        load_recipe(BuildRecipe, tmp_path / "bad.yaml", [])
+    (tmp_path / "list.yaml").write_text("- 1")
+    with pytest.raises(ValueError, match="expected keys and values"):
+        load_recipe(BuildRecipe, tmp_path / "list.yaml", [])

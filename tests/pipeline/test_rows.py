@@ -1,0 +1,118 @@
+"""Examples and trajectories to Parquet and back."""
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline import TrajectoryConfig, Uniform, sample_trajectories, state_at, states
+from pipeline.rows import (
+    Examples,
+    TrajectoryRows,
+    Vocabulary,
+    decode_examples,
+    decode_trajectories,
+    encode_examples,
+    encode_trajectories,
+    pad,
+    read_rows,
+)
+from pipeline.storage import StorageError
+
+
+def draw_examples(lengths, vocab_size, seed):
+    rng = np.random.default_rng(seed)
+    vocabulary = Vocabulary(vocab_size, mask_id=0, excluded=(1,))
+    sequences = [rng.integers(2, vocab_size, n) for n in lengths]
+    target, found = pad(sequences, vocabulary.dtype)
+    prompts = np.array([rng.integers(0, n + 1) for n in lengths], np.int32)
+    at = np.arange(target.shape[1])
+    return Examples(
+        example_ids=[f"é-{i}" for i in range(len(lengths))],
+        target=target,
+        editable=(at >= prompts[:, None]) & (at < found[:, None]),
+        lengths=found,
+        prompt_lengths=prompts,
+        vocabulary=vocabulary,
+        num_skipped=3,
+    )
+
+
+def draw_rows(lengths=(5, 9, 1), vocab_size=300, horizon=6, seed=0):
+    examples = draw_examples(lengths, vocab_size, seed)
+    law = TrajectoryConfig(horizon=horizon, noisy_rate=(0.2, 1.0), doubt_share=0.3)
+    proposal = Uniform(examples.vocabulary.allowed)
+    rng = np.random.default_rng(seed)
+    drawn = sample_trajectories(examples.target, examples.editable, proposal, law, rng)
+    return TrajectoryRows(examples, drawn, horizon)
+
+
+def assert_same(found, expected):
+    for name, value in vars(expected).items():
+        other = getattr(found, name)
+        if isinstance(value, np.ndarray):
+            assert other.dtype == value.dtype or name in ("step", "lengths"), name
+            assert np.array_equal(other, value), name
+        else:
+            assert other == value, name
+
+
+lengths = st.lists(st.integers(1, 40), max_size=8)
+vocab_sizes = st.sampled_from([5, 256, 257, 65536, 65537])
+
+
+@given(lengths, vocab_sizes, st.integers(0, 2**32))
+def test_examples_survive_the_round_trip(lengths, vocab_size, seed):
+    examples = draw_examples(lengths, vocab_size, seed)
+    assert_same(decode_examples(encode_examples(examples), "here"), examples)
+
+
+@given(lengths, vocab_sizes, st.sampled_from([2, 6, 300]), st.integers(0, 2**32))
+def test_trajectories_survive_the_round_trip(lengths, vocab_size, horizon, seed):
+    rows = draw_rows(lengths, vocab_size, horizon, seed)
+    data = encode_trajectories(rows)
+    found = decode_trajectories(data, "here")
+    assert found.horizon == horizon
+    assert_same(found.trajectories, rows.trajectories)
+    assert encode_trajectories(rows) == data, "the same rows must give the same bytes"
+
+
+def test_rows_read_one_by_one_expand_to_their_states(tmp_path):
+    rows = draw_rows()
+    (tmp_path / "shard.parquet").write_bytes(encode_trajectories(rows))
+    found = list(read_rows(f"{tmp_path}/shard.parquet"))
+    assert [row.example_id for row in found] == ["é-0", "é-1", "é-2"]
+    assert [len(row.target) for row in found] == [5, 9, 1]
+    for i, row in enumerate(found):
+        expanded = states(row)
+        assert expanded.shape == (7, len(row.target))
+        for k in range(7):
+            expected = state_at(rows.trajectories, k, 0)[i, : len(row.target)]
+            assert np.array_equal(expanded[k], expected)
+
+
+def test_columns_have_the_public_names(tmp_path):
+    (tmp_path / "shard.parquet").write_bytes(encode_trajectories(draw_rows()))
+    assert pq.read_schema(tmp_path / "shard.parquet").names == [
+        "example_id", "target", "wrong", "masked_at", "revealed_at", "step", "editable",
+        "prompt_length",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("cut", [0, 10, 500, -4])
+def test_truncated_files_are_named(cut):
+    data = encode_trajectories(draw_rows())
+    with pytest.raises(StorageError, match="00017.parquet is damaged: .*; build it again"):
+        decode_trajectories(data[:cut], "00017.parquet")
+
+
+def test_foreign_and_newer_files_are_named(monkeypatch):
+    rows = draw_rows()
+    with pytest.raises(StorageError, match="here does not hold trajectories"):
+        decode_trajectories(encode_examples(rows.examples), "here")
+    monkeypatch.setattr("pipeline.rows.SCHEMA_VERSION", 9)
+    newer = encode_trajectories(rows)
+    monkeypatch.undo()
+    with pytest.raises(StorageError, match="has schema version 9, this reader takes 1; rebuild"):
+        decode_trajectories(newer, "here")

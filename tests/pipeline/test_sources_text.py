@@ -1,0 +1,97 @@
+"""Text through `datasets` and a real tokenizer, both made here."""
+
+import json
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from pipeline.sources.text import TextSource
+
+WORDS = ["[MASK]", "[PAD]", "<s>", "</s>", "[UNK]", "one", "two", "three", "plus", "is", "?"]
+RECORDS = [
+    {"question": "one plus one is ?", "answer": "two"},
+    {"question": "one plus two is ?", "answer": "three"},
+    {"question": "two plus one is ?", "answer": "three"},
+    {"question": "one ?", "answer": "one one one one one one one one one one one"},
+    {"question": "what ?", "answer": ""},
+    {"question": "two ?", "answer": "[MASK] two"},
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    inner = Tokenizer(models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="[UNK]"))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    folder = tmp_path_factory.mktemp("tokenizer")
+    PreTrainedTokenizerFast(
+        tokenizer_object=inner,
+        mask_token="[MASK]",
+        pad_token="[PAD]",
+        bos_token="<s>",
+        eos_token="</s>",
+        unk_token="[UNK]",
+    ).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def source(tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "sums.jsonl"
+    path.write_text("\n".join(map(json.dumps, RECORDS)))
+    settings = {
+        "data": str(path), "tokenizer": tokenizer, "prompt": "{question}", "response": "{answer}",
+        "max_length": 10, "held_out_share": 0.0,
+    }  # fmt: skip
+    return lambda **changes: TextSource(**(settings | changes))
+
+
+def test_prompts_stay_and_responses_are_editable(source):
+    examples = source().examples("train", 0, 100, np.random.default_rng(0))
+    assert examples.example_ids == [f"sums-train-{i:09d}" for i in (0, 1, 2, 4)]
+    words = [WORDS[t] for t in examples.target[0, : examples.lengths[0]]]
+    assert words == ["<s>", "one", "plus", "one", "is", "?", "two", "</s>"]
+    assert examples.prompt_lengths.tolist() == [6, 6, 6, 3]
+    assert examples.editable[0].tolist() == [False] * 6 + [True] * 2
+
+
+def test_what_does_not_fit_is_left_out_and_counted(source):
+    examples = source().examples("train", 0, 100, np.random.default_rng(0))
+    assert examples.num_skipped == 2  # too long, and one with MASK; an empty answer still ends
+    strict = source(append_eos=False).examples("train", 3, 3, np.random.default_rng(0))
+    assert strict.num_skipped == 3
+    assert strict.target.shape == (0, 0)
+
+
+def test_special_and_unused_ids_are_never_proposed(source):
+    vocabulary = source().vocabulary()
+    assert (vocabulary.size, vocabulary.mask_id) == (len(WORDS), 0)
+    assert [WORDS[i] for i in vocabulary.allowed] == WORDS[5:]
+
+
+def test_splits_do_not_overlap_and_follow_the_prompt(source):
+    half = source(held_out_share=0.5)
+    rng = np.random.default_rng(0)
+    parts = {s: set(half.examples(s, 0, 100, rng).example_ids) for s in ("train", "held_out")}
+    whole = set(source().examples("train", 0, 100, rng).example_ids)
+    assert parts["train"] | parts["held_out"] == whole
+    assert not parts["train"] & parts["held_out"]
+    assert half.num_records() == {"train": 6, "held_out": 6}
+
+
+def test_mistakes_are_named(source, tmp_path):
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match=r"record 0 has no field 'q', which a template names; it"):
+        source(prompt="{q}").examples("train", 0, 1, rng)
+    with pytest.raises(ValueError, match="has no mask token <gone>"):
+        source(mask_token="<gone>").vocabulary()
+    with pytest.raises(ValueError, match="cannot load tokenizer .*nowhere"):
+        source(tokenizer=str(tmp_path / "nowhere")).vocabulary()
+    with pytest.raises(ValueError, match="cannot load .*gone.jsonl"):
+        source(data=str(tmp_path / "gone.jsonl")).num_records()
+    with pytest.raises(ValueError, match="max_length must be at least 2"):
+        source(max_length=1)
+    with pytest.raises(ValueError, match="held_out_share must lie"):
+        source(held_out_share=1.0)
