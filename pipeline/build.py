@@ -30,7 +30,7 @@ from pipeline.recipe import BuildRecipe, digest
 from pipeline.rows import SCHEMA_VERSION, Examples, TrajectoryRows, encode_trajectories
 from pipeline.source import BUILD_STAGE, Unit, example_units, read_examples, unit_rng, workers_for
 from pipeline.storage import Storage
-from pipeline.trajectory import Rule, sample_trajectories
+from pipeline.trajectory import sample_trajectories
 
 RECIPE, PROVENANCE = "recipe.json", "provenance.json"
 
@@ -75,7 +75,6 @@ def build_shard(recipe: BuildRecipe, facts: Facts, unit: ShardUnit) -> tuple[int
     )
     data = encode_trajectories(TrajectoryRows(examples, drawn, recipe.trajectories.horizon))
 
-    rules = np.bincount(drawn.rules()[examples.editable], minlength=len(Rule))
     distances = distance_sums(proposal, examples)
     editable = examples.editable.sum(1)
     storage, path = Storage(recipe.output), f"{manifest.SHARDS}/{unit.name}.parquet"
@@ -99,7 +98,7 @@ def build_shard(recipe: BuildRecipe, facts: Facts, unit: ShardUnit) -> tuple[int
         "rows": len(editable),
         "tokens": int(examples.lengths.sum()),
         "editable": int(editable.sum()),
-        **{rule.name.lower(): int(rules[rule]) for rule in Rule},
+        **{rule.name.lower(): count for rule, count in drawn.rule_counts().items()},
         "mean_tv": float(distances.sum() / max(1, editable.sum())),
         "shift": float(np.mean(editable * distances)) if len(editable) else 0.0,
         "bytes": len(data),
@@ -124,6 +123,8 @@ def make_proposal(recipe: BuildRecipe, unit: Unit, examples: Examples) -> Propos
 
 def distance_sums(proposal: Proposal, examples: Examples) -> np.ndarray:
     """Σ over each row's editable positions of the proposal's distance to uniform, [B]."""
+    if isinstance(proposal, Uniform):
+        return np.zeros(len(examples.target))
     where = examples.editable & proposal.supports(examples.target)
     row, position = np.nonzero(where)
     distance = proposal.distance(examples.target[row, position], row, position)

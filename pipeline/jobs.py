@@ -21,8 +21,8 @@ OBJECT_STORE_BYTES = 256 << 20
 def ray_session(workers: int | None) -> Iterator[int]:
     """Join the cluster that RAY_ADDRESS or a submitted job names, or start a local one.
 
-    Yields the number of units to run at once. Within another session it is that one; with 0 workers
-    there is none.
+    Yields how many units to keep under way: on a cluster as many as `workers`, if given, and else
+    enough that no core waits. Within another session it is that one; with 0 workers there is none.
     """
     if workers == 0:
         yield 1
@@ -35,7 +35,7 @@ def ray_session(workers: int | None) -> Iterator[int]:
     import ray
 
     if ray.is_initialized():
-        yield workers or int(ray.cluster_resources().get("CPU", 1))
+        yield workers or 2 * int(ray.cluster_resources().get("CPU", 1))
         return
     if on_cluster:
         ray.init(log_to_driver=False, logging_level=logging.ERROR)
@@ -50,7 +50,8 @@ def ray_session(workers: int | None) -> Iterator[int]:
             _node_ip_address="127.0.0.1",
         )
     try:
-        yield workers or int(ray.cluster_resources().get("CPU", 1))
+        cores = int(ray.cluster_resources().get("CPU", 1))
+        yield workers if workers and on_cluster else 2 * cores
     finally:
         ray.shutdown()
 
@@ -63,12 +64,12 @@ def run_tasks(
     if workers == 0 or not units:
         yield from map(function, units)
         return
-    with ray_session(workers) as at_once:
+    with ray_session(workers) as most:
         import ray
 
         task = ray.remote(num_cpus=1, max_retries=WORKER_RETRIES)(_call)
         shipped = ray.put(function)
-        yield from _bounded(lambda unit: task.remote(shipped, unit), units, 2 * at_once)
+        yield from _bounded(lambda unit: task.remote(shipped, unit), units, most)
 
 
 def run_actors(
@@ -85,18 +86,19 @@ def run_actors(
     if workers == 0:
         yield from map(make(), units)
         return
-    with ray_session(workers) as at_once:
+    with ray_session(workers) as most:
         import ray
 
+        count = min(workers or int(ray.cluster_resources().get("CPU", 1)), len(units))
         worker = ray.remote(
             num_cpus=1,
             num_gpus=num_gpus,
             max_restarts=WORKER_RETRIES,
             max_task_retries=WORKER_RETRIES,
         )(_Worker)
-        actors: list[Any] = [worker.remote(make) for _ in range(at_once)]
+        actors: list[Any] = [worker.remote(make) for _ in range(count)]
         turns = itertools.cycle(actors)
-        yield from _bounded(lambda unit: next(turns).run.remote(unit), units, 2 * at_once)
+        yield from _bounded(lambda unit: next(turns).run.remote(unit), units, most)
 
 
 def _call(function: Callable[[Any], Any], unit: Any) -> Any:

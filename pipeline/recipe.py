@@ -68,7 +68,8 @@ class BuildRecipe:
     seed: int = 0
     replicas: int = 1
     """Trajectories drawn per training example."""
-    examples_per_shard: int = 4096
+    examples_per_shard: int = 16384
+    """The unit of work: a few megabytes keep Ray's own cost small."""
     cache: str | None = None
     """Folder for examples and proposals, to share between builds; the output when none."""
     run: RunConfig = field(default_factory=RunConfig)

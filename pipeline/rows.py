@@ -2,7 +2,9 @@
 
 Ids and boundaries are stored in the narrowest integer type that holds them, as binary columns:
 Parquet keeps small integers in lists as 32-bit ones, which are larger and several times slower to
-read. The file's metadata says the types, so `decode` needs nothing else.
+read. What follows from another column is left out: `masked_at` has a value only for positions whose
+`revealed_at` is not 0, and `wrong` only for those whose `masked_at` is not. The file's metadata
+says the types, so `decode` needs nothing else.
 """
 
 import io
@@ -30,8 +32,8 @@ EXAMPLE_FIELDS = [
 ]
 TRAJECTORY_FIELDS = [
     *EXAMPLE_FIELDS[:2],
-    pa.field("wrong", pa.binary(), nullable=False),  # 0 where it is never shown
-    pa.field("masked_at", pa.binary(), nullable=False),
+    pa.field("wrong", pa.binary(), nullable=False),  # where masked_at > 0
+    pa.field("masked_at", pa.binary(), nullable=False),  # where revealed_at > 0
     pa.field("revealed_at", pa.binary(), nullable=False),
     pa.field("step", pa.uint16(), nullable=False),
     *EXAMPLE_FIELDS[2:],
@@ -140,12 +142,11 @@ def encode_trajectories(rows: TrajectoryRows) -> bytes:
     """Trajectories to the bytes of a Parquet file, the same bytes every time."""
     examples, drawn = rows.examples, rows.trajectories
     kept, dtype = examples.is_token, examples.vocabulary.dtype
-    shown = np.where(drawn.masked_at > 0, drawn.wrong, 0).astype(dtype)
     columns = [
         pa.array(examples.example_ids, pa.string()),
         _pack(drawn.target.astype(dtype), kept),
-        _pack(shown, kept),
-        _pack(drawn.masked_at, kept),
+        _pack(drawn.wrong.astype(dtype), drawn.masked_at > 0),
+        _pack(drawn.masked_at, drawn.revealed_at > 0),
         _pack(drawn.revealed_at, kept),
         pa.array(drawn.step, pa.uint16()),
         _pack_bits(examples.editable, examples.lengths),
@@ -166,13 +167,15 @@ def decode_trajectories(data: bytes, where: str) -> TrajectoryRows:
     table, meta = _from_parquet(data, TRAJECTORY_FIELDS, "trajectories", where)
     examples = _examples(table, meta)
     kept, boundary = examples.is_token, np.dtype(meta["boundary_dtype"])
-    masked_at = _unpack(table["masked_at"], boundary, kept)
-    shown = _unpack(table["wrong"], examples.target.dtype, kept)
+    revealed_at = _unpack(table["revealed_at"], boundary, kept)
+    masked_at = _unpack(table["masked_at"], boundary, revealed_at > 0)
+    wrong = examples.target.copy()
+    wrong[masked_at > 0] = _flat(table["wrong"], examples.target.dtype)[1]
     drawn = Trajectories(
         target=examples.target,
-        wrong=np.where(masked_at > 0, shown, examples.target),
+        wrong=wrong,
         masked_at=masked_at,
-        revealed_at=_unpack(table["revealed_at"], boundary, kept),
+        revealed_at=revealed_at,
         step=table["step"].to_numpy(),
         editable=examples.editable,
     )
@@ -241,7 +244,7 @@ def _to_parquet(columns, fields, kind: str, vocabulary: Vocabulary, extra: dict)
 
 def _from_parquet(data: bytes, fields, kind: str, where: str) -> tuple[pa.Table, dict]:
     try:
-        table = pq.read_table(pa.BufferReader(data))
+        table = pq.read_table(pa.BufferReader(data), use_threads=False)  # a core per unit
     except (pa.ArrowInvalid, OSError) as error:
         raise StorageError(
             f"{where} is damaged: {str(error).splitlines()[0]}; build it again"
@@ -260,7 +263,7 @@ def _from_parquet(data: bytes, fields, kind: str, where: str) -> tuple[pa.Table,
 
 
 def _pack(values: NDArray, kept: Bools) -> pa.Array:
-    """A padded array [B, N] as one binary value per row, padding left out."""
+    """An array [B, N] as one binary value per row, of what is kept."""
     flat = values if kept.all() else values[kept]
     return _binary(np.ascontiguousarray(flat), kept.sum(1) * values.dtype.itemsize)
 

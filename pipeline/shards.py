@@ -28,7 +28,7 @@ from pipeline.progress import Meter
 from pipeline.proposal import PROBABILITY_FLOOR
 from pipeline.rows import Row, TrajectoryRows, decode_trajectories, read_rows, states
 from pipeline.storage import Storage, StorageError
-from pipeline.trajectory import Rule, check_trajectories
+from pipeline.trajectory import check_trajectories
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -135,8 +135,8 @@ def verify_shard(uri: str, row: dict[str, Any]) -> list[str]:
         check_rows(shard)
     except (StorageError, ValueError) as error:
         return [f"{path}: {error}"]
-    rules = np.bincount(shard.trajectories.rules()[shard.examples.editable], minlength=len(Rule))
-    found = {rule.name.lower(): int(rules[rule]) for rule in Rule}
+    counts = shard.trajectories.rule_counts()
+    found = {rule.name.lower(): count for rule, count in counts.items()}
     found |= {"rows": len(shard.examples.lengths), "tokens": int(shard.examples.lengths.sum())}
     return [
         f"{path} has {count} {name}, the manifest says {row[name]}"

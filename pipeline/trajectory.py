@@ -83,6 +83,18 @@ class Trajectories:
         rule[(self.masked_at > 0) & (self.wrong == self.target)] = Rule.DOUBT
         return rule
 
+    def rule_counts(self) -> dict[Rule, int]:
+        """How many editable positions follow each rule, without listing them."""
+        moving = int(np.count_nonzero(self.revealed_at))
+        visible = int(np.count_nonzero(self.masked_at))
+        doubt = int(np.count_nonzero((self.wrong == self.target) & (self.masked_at > 0)))
+        return {
+            Rule.KEEP: int(np.count_nonzero(self.editable)) - moving,
+            Rule.MASK: moving - visible,
+            Rule.WRONG: visible - doubt,
+            Rule.DOUBT: doubt,
+        }
+
 
 def sample_trajectories(
     target: Ints,

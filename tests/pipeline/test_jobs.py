@@ -181,6 +181,7 @@ def test_a_submitted_job_runs_as_the_readme_says(calm, tmp_path):
     bin_folder = Path(sys.executable).parent
     environment = os.environ | {
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": "token",  # a head asks for a token; the client must be told to send it
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "PATH": f"{bin_folder}:{os.environ['PATH']}",
     }

@@ -61,6 +61,8 @@ def test_every_draw_is_a_trajectory(law, seed, num_rows, num_positions):
     check_trajectories(rows, horizon=law.horizon, vocab_size=VOCAB, mask_id=MASK)
     rules = rows.rules()
     assert (rules[~editable] == Rule.KEEP).all()
+    for rule, count in rows.rule_counts().items():
+        assert count == (rules[editable] == rule).sum()
     moving = (rules != Rule.KEEP).sum(1)
     if law.noisy_count is not None:
         low, high = law.noisy_count

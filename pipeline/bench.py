@@ -1,0 +1,247 @@
+"""The pipeline's speed and size, each beside what it is compared with, in one run.
+
+python -m pipeline.bench             # about two minutes
+python -m pipeline.bench --no-ray    # without the parts that start Ray
+"""
+
+import argparse
+import dataclasses
+import io
+import platform
+import random
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from models import SudokuConfig, SudokuMDM, save
+from models.history import HistoryState
+from pipeline import probe, source
+from pipeline.build import Facts, ShardUnit, build_shard, shard_units
+from pipeline.jobs import ray_session, run_actors, run_tasks
+from pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig
+from pipeline.rows import decode_trajectories
+from pipeline.source import Unit, example_units, read_examples
+from pipeline.sources.sudoku import SudokuSource
+from pipeline.storage import Storage
+from pipeline.trajectory import TrajectoryConfig, state_at
+
+FACTS = Facts("digits", None, 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--no-ray", action="store_true")
+    arguments = parser.parse_args()
+    print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}")
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        recipe = make_recipe(folder, boards=16384)
+        for unit in example_units(recipe):
+            source.make_examples(recipe, unit)
+        bench_build(recipe)
+        bench_bytes(recipe)
+        bench_probe(recipe)
+        if not arguments.no_ray:
+            bench_workers(recipe)
+            bench_memory(folder)
+
+
+def make_recipe(folder: str, boards: int, horizon: int = 6) -> BuildRecipe:
+    """9×9 boards, many images of few, so that making them takes no time."""
+    backbone = Path(folder) / "frozen"
+    if not backbone.exists():
+        torch.manual_seed(0)
+        save(SudokuMDM(SudokuConfig()), backbone)
+    return BuildRecipe(
+        output=f"{folder}/data-{boards}",
+        source=SudokuSource(train=boards, held_out=0, images=4096),
+        trajectories=TrajectoryConfig(horizon=horizon, noisy_count=(4, 20)),
+        proposal=ProposalConfig(kind="uniform"),
+        run=RunConfig(workers=0),
+    )
+
+
+def bench_build(recipe: BuildRecipe) -> None:
+    """Positions per second on one core, Parquet written, against a loop over rows."""
+    units = shard_units(recipe)
+    positions = 81 * sum(unit.examples.count for unit in units)
+    taken, slow = [], []
+    rows = 400
+    for _ in range(5):
+        taken.append(
+            seconds(lambda: [build_shard(recipe, FACTS, unit) for unit in units]) / positions
+        )
+        slow.append(seconds(partial(build_by_rows, recipe, rows)) / (81 * rows))
+    fast, loop = statistics.median(taken), statistics.median(slow)
+    print(
+        f"build, one core, Parquet written: {1e-6 / fast:.1f} million positions/s; a Python loop "
+        f"over rows and their noisy positions {1e-6 / loop:.2f}; ratio {loop / fast:.0f}x"
+    )
+
+
+def build_by_rows(recipe: BuildRecipe, count: int) -> None:
+    """The same law as a person would first write it: row by row, position by position."""
+    chance = random.Random(0)
+    horizon = recipe.trajectories.horizon
+    low, high = recipe.trajectories.noisy_count or (0, 0)
+    boards = read_examples(recipe, example_units(recipe)[0]).target[:count].tolist()
+    rows = []
+    for target in boards:
+        wrong, masked_at, revealed_at = list(target), [0] * 81, [0] * 81
+        for i in chance.sample(range(81), chance.randint(low, high)):
+            if chance.random() < recipe.trajectories.wrong_share:
+                wrong[i] = chance.choice([d for d in range(1, 10) if d != target[i]])
+                masked_at[i] = chance.randint(1, horizon - 1)
+            revealed_at[i] = chance.randint(masked_at[i] + 1, horizon)
+        step = chance.randrange(horizon)
+        rows.append(
+            {"target": target, "wrong": wrong, "masked_at": masked_at, "revealed_at": revealed_at,
+             "step": step}
+        )  # fmt: skip
+    pq.write_table(pa.Table.from_pylist(rows), io.BytesIO(), compression="zstd")
+
+
+def bench_bytes(recipe: BuildRecipe) -> None:
+    """Bytes per position, in memory and on disk, beside all T+1 states in the same types."""
+    print("bytes per position: boundaries, all states, ratio")
+    for horizon in (6, 64):
+        law = dataclasses.replace(recipe.trajectories, horizon=horizon)
+        changed = dataclasses.replace(recipe, trajectories=law)
+        unit = shard_units(changed)[0]
+        build_shard(changed, FACTS, unit)
+        data = Storage(changed.output).read(f"shards/{unit.name}.parquet")
+        drawn = decode_trajectories(data, unit.name).trajectories
+        arrays = (drawn.target, drawn.wrong, drawn.masked_at, drawn.revealed_at)
+        memory = sum(x.nbytes for x in arrays) / drawn.target.size
+        all_states = np.stack([state_at(drawn, k, 0) for k in range(horizon + 1)], 1)  # [B, T+1, N]
+        wide = all_states.size * 8 / drawn.target.size
+        narrow = all_states.nbytes / drawn.target.size
+        table = pq.read_table(pa.BufferReader(data))
+        column = pa.array([x.tobytes() for x in all_states], pa.binary())
+        table = table.select(["example_id", "step", "editable", "prompt_length"])
+        out = io.BytesIO()
+        table = table.append_column("states", column)
+        pq.write_table(table, out, compression="zstd", use_dictionary=False)
+        disk, disk_states = (n / drawn.target.size for n in (len(data), len(out.getvalue())))
+        print(
+            f"  T = {horizon:2}: memory {memory:.2f}, {narrow:.2f} in the same type "
+            f"({memory / narrow:.2f}) or {wide:.0f} as int64 ({memory / wide:.3f}); "
+            f"disk {disk:.2f}, {disk_states:.2f} ({disk / disk_states:.2f})"
+        )
+
+
+def bench_probe(recipe: BuildRecipe) -> None:
+    """Probing against the bare model on the same batches, one thread."""
+    backbone = SudokuMDM(SudokuConfig()).eval()
+    examples = read_examples(recipe, example_units(recipe)[0])
+    examples = dataclasses.replace(
+        examples,
+        **{n: getattr(examples, n)[:600] for n in ("target", "editable", "lengths", "example_ids")},
+    )
+    config = ProposalConfig(kind="top_k", backbone="x", k=8)
+    size = config.tokens_per_batch // 81
+    batches = torch.from_numpy(examples.target).long().split(size)
+
+    @torch.inference_mode()
+    def bare() -> None:
+        for ids in batches:
+            backbone.logits(HistoryState(backbone.history, backbone.token_embedding).update(ids))
+
+    rng = np.random.default_rng(0)
+    sides = [bare, lambda: probe.probe_examples(backbone, examples, config, rng)]
+    times = [[seconds(side) for side in sides] for _ in range(5)]
+    bare_time, probe_time = (statistics.median(column) for column in zip(*times, strict=True))
+    print(
+        f"probe: {600 * 81 / probe_time:,.0f} tokens/s, the bare model "
+        f"{600 * 81 / bare_time:,.0f}; share {bare_time / probe_time:.2f}"
+    )
+
+
+def bench_workers(recipe: BuildRecipe) -> None:
+    """The same units on one Ray worker and on two, the workers warm."""
+    top_k = dataclasses.replace(
+        recipe,
+        proposal=ProposalConfig(kind="top_k", backbone=f"{Path(recipe.output).parent}/frozen", k=8),
+    )
+    shards = [ShardUnit(u, r) for r in range(60) for u in example_units(recipe)]
+    units = example_units(dataclasses.replace(recipe, examples_per_shard=512))[:16]
+    times: dict[str, list[float]] = {"build": [], "probe": []}
+    for workers in (1, 2):
+        with ray_session(workers):
+            work = partial(build_shard, recipe, FACTS)
+            list(run_tasks(work, shards[:8], workers=workers))
+            times["build"].append(seconds(lambda: list(run_tasks(work, shards, workers=workers))))  # noqa: B023
+            probing = run_actors(partial(_Prober, top_k), [units[0]] * 4 + units, workers=workers)
+            for _ in range(4):
+                next(probing)
+            times["probe"].append(seconds(lambda: list(probing)))  # noqa: B023
+    for stage, (one, two) in times.items():
+        print(f"{stage}, two Ray workers against one: {one / two:.2f}x ({one:.1f} s, {two:.1f} s)")
+
+
+class _Prober:
+    """A probing worker that writes nothing."""
+
+    def __init__(self, recipe: BuildRecipe) -> None:
+        torch.set_num_threads(1)
+        self._recipe = recipe
+        self._probe = probe._make_worker(recipe).args[1]
+
+    def __call__(self, unit: Unit) -> int:
+        examples = read_examples(self._recipe, Unit(unit.split, 0, 0, 16384))
+        part = {
+            n: getattr(examples, n)[:512] for n in ("target", "editable", "lengths", "example_ids")
+        }
+        rng = np.random.default_rng(0)
+        probe.probe_examples(
+            self._probe, dataclasses.replace(examples, **part), self._recipe.proposal, rng
+        )
+        return 512
+
+
+def bench_memory(folder: str) -> None:
+    """Peak resident memory of the driver and of a worker, for some rows and ten times as many."""
+    recipe = make_recipe(folder, boards=4096)
+    unit = example_units(recipe)[0]
+    source.make_examples(recipe, unit)
+    peaks = []
+    with ray_session(1):
+        for count in (8, 80):
+            shards = [ShardUnit(unit, replica) for replica in range(count)]
+            workers = max(run_tasks(partial(_peak, recipe), shards, workers=1))
+            peaks.append((_resident(), workers))
+    (driver, worker), (driver_10, worker_10) = peaks
+    print(
+        f"peak memory at 10 times the rows: driver {driver_10 / driver:.2f}x "
+        f"({driver_10 / 1e6:.0f} MB), worker {worker_10 / worker:.2f}x ({worker_10 / 1e6:.0f} MB)"
+    )
+
+
+def _peak(recipe: BuildRecipe, unit: ShardUnit) -> int:
+    build_shard(recipe, FACTS, unit)
+    return _resident()
+
+
+def _resident() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    main()
