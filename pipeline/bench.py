@@ -22,19 +22,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from models import SudokuConfig, SudokuMDM, save
+from models import SudokuConfig, SudokuMDM, load, save
 from models.history import HistoryState
 from pipeline import probe, source
-from pipeline.build import Facts, ShardUnit, build_shard, shard_units
+from pipeline.build import ShardUnit, build_shard, shard_units
 from pipeline.jobs import ray_session, run_actors, run_tasks
 from pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig
 from pipeline.rows import decode_trajectories
-from pipeline.source import Unit, example_units, read_examples
+from pipeline.source import Unit, example_units, make_plan, read_examples
 from pipeline.sources.sudoku import SudokuSource
 from pipeline.storage import Storage
 from pipeline.trajectory import TrajectoryConfig, state_at
-
-FACTS = Facts("digits", None, 1)
 
 
 def main() -> None:
@@ -48,7 +46,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         recipe = make_recipe(folder, boards=16384)
         for unit in example_units(recipe):
-            source.make_examples(recipe, unit)
+            source.make_examples(make_plan(recipe), unit)
         bench_build(recipe)
         bench_bytes(recipe)
         bench_probe(recipe)
@@ -80,7 +78,7 @@ def bench_build(recipe: BuildRecipe) -> None:
     rows = 400
     for _ in range(5):
         taken.append(
-            seconds(lambda: [build_shard(recipe, FACTS, unit) for unit in units]) / positions
+            seconds(lambda: [build_shard(make_plan(recipe), 1, unit) for unit in units]) / positions
         )
         slow.append(seconds(partial(build_by_rows, recipe, rows)) / (81 * rows))
     fast, loop = statistics.median(taken), statistics.median(slow)
@@ -95,7 +93,7 @@ def build_by_rows(recipe: BuildRecipe, count: int) -> None:
     chance = random.Random(0)
     horizon = recipe.trajectories.horizon
     low, high = recipe.trajectories.noisy_count or (0, 0)
-    boards = read_examples(recipe, example_units(recipe)[0]).target[:count].tolist()
+    boards = read_examples(make_plan(recipe), example_units(recipe)[0]).target[:count].tolist()
     rows = []
     for target in boards:
         wrong, masked_at, revealed_at = list(target), [0] * 81, [0] * 81
@@ -119,7 +117,7 @@ def bench_bytes(recipe: BuildRecipe) -> None:
         law = dataclasses.replace(recipe.trajectories, horizon=horizon)
         changed = dataclasses.replace(recipe, trajectories=law)
         unit = shard_units(changed)[0]
-        build_shard(changed, FACTS, unit)
+        build_shard(make_plan(changed), 1, unit)
         data = Storage(changed.output).read(f"shards/{unit.name}.parquet")
         drawn = decode_trajectories(data, unit.name).trajectories
         arrays = (drawn.target, drawn.wrong, drawn.masked_at, drawn.revealed_at)
@@ -144,7 +142,7 @@ def bench_bytes(recipe: BuildRecipe) -> None:
 def bench_probe(recipe: BuildRecipe) -> None:
     """Probing against the bare model on the same batches, one thread."""
     backbone = SudokuMDM(SudokuConfig()).eval()
-    examples = read_examples(recipe, example_units(recipe)[0])
+    examples = read_examples(make_plan(recipe), example_units(recipe)[0])
     examples = dataclasses.replace(
         examples,
         **{n: getattr(examples, n)[:600] for n in ("target", "editable", "lengths", "example_ids")},
@@ -179,7 +177,7 @@ def bench_workers(recipe: BuildRecipe) -> None:
     times: dict[str, list[float]] = {"build": [], "probe": []}
     for workers in (1, 2):
         with ray_session(workers):
-            work = partial(build_shard, recipe, FACTS)
+            work = partial(build_shard, make_plan(recipe), 1)
             list(run_tasks(work, shards[:8], workers=workers))
             times["build"].append(seconds(lambda: list(run_tasks(work, shards, workers=workers))))  # noqa: B023
             probing = run_actors(partial(_Prober, top_k), [units[0]] * 4 + units, workers=workers)
@@ -195,17 +193,18 @@ class _Prober:
 
     def __init__(self, recipe: BuildRecipe) -> None:
         torch.set_num_threads(1)
-        self._recipe = recipe
-        self._probe = probe._make_worker(recipe).args[1]
+        self._config = recipe.proposal
+        self._plan = make_plan(recipe)
+        self._backbone = load(recipe.proposal.backbone or "")
 
     def __call__(self, unit: Unit) -> int:
-        examples = read_examples(self._recipe, Unit(unit.split, 0, 0, 16384))
+        examples = read_examples(self._plan, Unit(unit.split, 0, 0, 16384))
         part = {
             n: getattr(examples, n)[:512] for n in ("target", "editable", "lengths", "example_ids")
         }
         rng = np.random.default_rng(0)
         probe.probe_examples(
-            self._probe, dataclasses.replace(examples, **part), self._recipe.proposal, rng
+            self._backbone, dataclasses.replace(examples, **part), self._config, rng
         )
         return 512
 
@@ -214,7 +213,7 @@ def bench_memory(folder: str) -> None:
     """Peak resident memory of the driver and of a worker, for some rows and ten times as many."""
     recipe = make_recipe(folder, boards=4096)
     unit = example_units(recipe)[0]
-    source.make_examples(recipe, unit)
+    source.make_examples(make_plan(recipe), unit)
     peaks = []
     with ray_session(1):
         for count in (8, 80):
@@ -229,7 +228,7 @@ def bench_memory(folder: str) -> None:
 
 
 def _peak(recipe: BuildRecipe, unit: ShardUnit) -> int:
-    build_shard(recipe, FACTS, unit)
+    build_shard(make_plan(recipe), 1, unit)
     return _resident()
 
 

@@ -22,13 +22,21 @@ from typing import Any
 import numpy as np
 
 from pipeline import manifest, probe, source
-from pipeline.command import Summary, main_for
+from pipeline.command import main_for
 from pipeline.jobs import ray_session, run_tasks
-from pipeline.progress import Meter
+from pipeline.progress import Meter, Summary
 from pipeline.proposal import Proposal, Uniform, wrong_digit
 from pipeline.recipe import BuildRecipe, digest
 from pipeline.rows import SCHEMA_VERSION, Examples, TrajectoryRows, encode_trajectories
-from pipeline.source import BUILD_STAGE, Unit, example_units, read_examples, unit_rng, workers_for
+from pipeline.source import (
+    BUILD_STAGE,
+    Plan,
+    Unit,
+    example_units,
+    make_plan,
+    read_examples,
+    unit_rng,
+)
 from pipeline.storage import Storage
 from pipeline.trajectory import sample_trajectories
 
@@ -47,15 +55,6 @@ class ShardUnit:
         return f"{self.examples.name}-{self.replica:02d}"
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What every manifest row repeats, worked out once."""
-
-    tokenizer: str
-    backbone: str | None
-    num_shards: int
-
-
 def shard_units(recipe: BuildRecipe) -> list[ShardUnit]:
     """The shards of a build, in order; held-out examples have one replica."""
     return [
@@ -65,11 +64,12 @@ def shard_units(recipe: BuildRecipe) -> list[ShardUnit]:
     ]
 
 
-def build_shard(recipe: BuildRecipe, facts: Facts, unit: ShardUnit) -> tuple[int, int]:
+def build_shard(plan: Plan, num_shards: int, unit: ShardUnit) -> tuple[int, int]:
     """Draw, write and commit one shard; return its rows and tokens."""
-    examples = read_examples(recipe, unit.examples)
-    proposal = make_proposal(recipe, unit.examples, examples)
-    rng = unit_rng(recipe, BUILD_STAGE, unit.examples, unit.replica)
+    recipe = plan.recipe
+    examples = read_examples(plan, unit.examples)
+    proposal = make_proposal(plan, unit.examples, examples)
+    rng = unit_rng(plan, BUILD_STAGE, unit.examples, unit.replica)
     drawn = sample_trajectories(
         examples.target, examples.editable, proposal, recipe.trajectories, rng
     )
@@ -84,10 +84,10 @@ def build_shard(recipe: BuildRecipe, facts: Facts, unit: ShardUnit) -> tuple[int
         "split": unit.examples.split,
         "replica": unit.replica,
         "schema_version": SCHEMA_VERSION,
-        "recipe": digest(recipe.content),
-        "source": recipe.source_key,
-        "backbone": facts.backbone,
-        "tokenizer": facts.tokenizer,
+        "recipe": digest(plan.content),
+        "source": plan.source_key,
+        "backbone": plan.backbone,
+        "tokenizer": plan.tokenizer,
         "seed": recipe.seed,
         "proposal": recipe.proposal.kind,
         "k": recipe.proposal.k if recipe.proposal.kind == "top_k" else None,
@@ -103,22 +103,22 @@ def build_shard(recipe: BuildRecipe, facts: Facts, unit: ShardUnit) -> tuple[int
         "shift": float(np.mean(editable * distances)) if len(editable) else 0.0,
         "bytes": len(data),
         "sha256": hashlib.sha256(data).hexdigest(),
-        "num_shards": facts.num_shards,
+        "num_shards": num_shards,
     }
     storage.write(path, data)
     manifest.commit(storage, row)
     return row["rows"], row["tokens"]
 
 
-def make_proposal(recipe: BuildRecipe, unit: Unit, examples: Examples) -> Proposal:
+def make_proposal(plan: Plan, unit: Unit, examples: Examples) -> Proposal:
     """ν as the recipe has it, with the cached guesses where it needs them."""
-    match recipe.proposal.kind:
+    match plan.recipe.proposal.kind:
         case "wrong_digit":
             return wrong_digit(examples.vocabulary.size - 1)
         case "uniform":
             return Uniform(examples.vocabulary.allowed)
         case "top_k":
-            return probe.read_proposals(recipe, unit, examples)
+            return probe.read_proposals(plan, unit, examples)
 
 
 def distance_sums(proposal: Proposal, examples: Examples) -> np.ndarray:
@@ -133,38 +133,29 @@ def distance_sums(proposal: Proposal, examples: Examples) -> np.ndarray:
 
 def run(recipe: BuildRecipe) -> Summary:
     """Build the shards that are missing, and close the manifest."""
-    storage = Storage(recipe.output)
-    claim(recipe, storage)
+    plan, storage = make_plan(recipe), Storage(recipe.output)
+    claim(plan, storage)
     units = shard_units(recipe)
     for folder in (manifest.SHARDS, manifest.ROWS):
         storage.sweep(folder)
     there = manifest.committed(storage)
     todo = [unit for unit in units if unit.name not in there]
-    workers = workers_for(recipe, storage)
-    with ray_session(workers) if todo else contextlib.nullcontext():
+    with ray_session(plan.workers) if todo else contextlib.nullcontext():
         if todo:
-            source.run(recipe)
+            source.run(recipe, plan)
         if todo and recipe.proposal.kind == "top_k":
-            probe.run(recipe)
-        facts = Facts(
-            recipe.source.tokenizer_hash(),
-            probe.fingerprint(recipe) if recipe.proposal.backbone else None,
-            len(units),
-        )
+            probe.run(recipe, plan)
         with Meter("build", len(units), len(units) - len(todo)) as meter:
-            work = partial(build_shard, recipe, facts)
-            for rows, tokens in run_tasks(work, todo, workers=workers):
+            work = partial(build_shard, plan, len(units))
+            for rows, tokens in run_tasks(work, todo, workers=plan.workers):
                 meter.add(rows, tokens)
     manifest.close(storage)
-    return Summary(
-        "build", len(units), len(todo), meter.rows, meter.tokens, meter.seconds,
-        storage.path(manifest.MANIFEST),
-    )  # fmt: skip
+    return meter.summary(len(todo), storage.path(manifest.MANIFEST))
 
 
-def claim(recipe: BuildRecipe, storage: Storage) -> None:
+def claim(plan: Plan, storage: Storage) -> None:
     """Make sure that what is in the folder is of this recipe, and write the recipe beside it."""
-    content = json.loads(json.dumps(recipe.content))
+    content = json.loads(json.dumps(plan.content))
     if storage.exists(RECIPE):
         found = json.loads(storage.read(RECIPE))
         if found != content:

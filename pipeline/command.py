@@ -5,34 +5,13 @@ import dataclasses
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
 
+from pipeline.progress import Summary
 from pipeline.recipe import BuildRecipe, load_recipe
 from pipeline.storage import StorageError
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What a stage did."""
-
-    stage: str
-    units: int
-    new_units: int
-    rows: int
-    tokens: int
-    seconds: float
-    output: str
-
-    def __str__(self) -> str:
-        if self.new_units == 0:
-            return f"{self.stage}: all {self.units} units were there already: {self.output}"
-        return (
-            f"{self.stage}: {self.new_units} of {self.units} units made, {self.rows:,} rows, "
-            f"{self.tokens:,} tokens in {self.seconds:.1f} s: {self.output}"
-        )
 
 
 def main_for(

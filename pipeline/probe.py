@@ -10,7 +10,7 @@ import contextlib
 import io
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -20,17 +20,25 @@ import torch
 from torch import Tensor
 
 from models import Backbone, load
-from models import fingerprint as checkpoint_fingerprint
 from models.history import HistoryState
 from pipeline import source
-from pipeline.command import Summary, main_for
+from pipeline.command import main_for
 from pipeline.jobs import ray_session, run_actors
-from pipeline.progress import Meter
+from pipeline.progress import Meter, Summary
 from pipeline.proposal import TopK
-from pipeline.recipe import BuildRecipe, ProposalConfig, digest
+from pipeline.recipe import BuildRecipe, ProposalConfig
 from pipeline.rows import Examples
-from pipeline.source import PROBE_STAGE, Unit, example_units, read_examples, unit_rng, workers_for
-from pipeline.storage import Storage, StorageError
+from pipeline.source import (
+    PROBE_STAGE,
+    Plan,
+    Unit,
+    example_units,
+    make_plan,
+    missing,
+    read_examples,
+    unit_rng,
+)
+from pipeline.storage import StorageError
 
 CHUNK_ELEMENTS = 1 << 24
 """Logits held at once."""
@@ -145,19 +153,18 @@ def _check_match(backbone: Backbone, examples: Examples) -> None:
         )
 
 
-def probe_unit(recipe: BuildRecipe, backbone: Backbone, unit: Unit) -> tuple[int, int]:
+def probe_unit(plan: Plan, backbone: Backbone, unit: Unit) -> tuple[int, int]:
     """Probe one unit's examples and cache what is found; return its rows and tokens."""
-    examples = read_examples(recipe, unit)
-    rng = unit_rng(recipe, PROBE_STAGE, unit)
-    candidates, log_probs = probe_examples(backbone, examples, recipe.proposal, rng)
-    storage = proposals_storage(recipe)
-    storage.write(f"{unit.name}.parquet", _encode(examples, candidates, log_probs))
+    examples = read_examples(plan, unit)
+    rng = unit_rng(plan, PROBE_STAGE, unit)
+    candidates, log_probs = probe_examples(backbone, examples, plan.recipe.proposal, rng)
+    plan.proposals.write(f"{unit.name}.parquet", _encode(examples, candidates, log_probs))
     return len(examples.example_ids), int(examples.lengths.sum())
 
 
-def read_proposals(recipe: BuildRecipe, unit: Unit, examples: Examples) -> TopK:
+def read_proposals(plan: Plan, unit: Unit, examples: Examples) -> TopK:
     """The cached guesses of one unit."""
-    storage, name = proposals_storage(recipe), f"{unit.name}.parquet"
+    storage, name = plan.proposals, f"{unit.name}.parquet"
     data, path = storage.read(name), storage.path(name)
     try:
         table = pq.read_table(pa.BufferReader(data))
@@ -199,52 +206,32 @@ def _encode(examples: Examples, candidates: np.ndarray, log_probs: np.ndarray) -
     return out.getvalue()
 
 
-def fingerprint(recipe: BuildRecipe) -> str:
-    """Of the frozen backbone."""
-    return checkpoint_fingerprint(recipe.proposal.backbone or "")
-
-
-def proposals_storage(recipe: BuildRecipe) -> Storage:
-    key = {
-        "backbone": fingerprint(recipe),
-        "tokenizer": recipe.source.tokenizer_hash(),
-        "mode": recipe.proposal.mode,
-        "mask_rate": recipe.proposal.mask_rate if recipe.proposal.mode == "masked" else None,
-        "k": recipe.proposal.k,
-        "source": recipe.source_key,
-    }
-    return Storage(f"{recipe.cache or recipe.output}/proposals/{digest(key)}")
-
-
-def run(recipe: BuildRecipe) -> Summary:
+def run(recipe: BuildRecipe, plan: Plan | None = None) -> Summary:
     """Probe the units that are missing, after making their examples."""
     if recipe.proposal.kind != "top_k":
         raise ValueError(f"proposal.kind {recipe.proposal.kind} needs no probing; only top_k does")
-    storage, units = proposals_storage(recipe), example_units(recipe)
-    workers = workers_for(recipe, storage)
-    storage.sweep("")
-    there = storage.names("")
-    todo = [unit for unit in units if f"{unit.name}.parquet" not in there]
-    with ray_session(workers) if todo else contextlib.nullcontext():
+    plan = plan or make_plan(recipe)
+    units = example_units(recipe)
+    todo = missing(plan.proposals, units)
+    with ray_session(plan.workers) if todo else contextlib.nullcontext():
         if todo:
-            source.run(recipe)
+            source.run(recipe, plan)
         with Meter("probe", len(units), len(units) - len(todo)) as meter:
             for rows, tokens in run_actors(
-                partial(_make_worker, recipe),
+                partial(make_worker, plan),
                 todo,
-                workers=workers,
+                workers=plan.workers,
                 num_gpus=recipe.run.gpus_per_probe,
             ):
                 meter.add(rows, tokens)
-    return Summary(
-        "probe", len(units), len(todo), meter.rows, meter.tokens, meter.seconds, storage.uri
-    )
+    return meter.summary(len(todo), plan.proposals.uri)
 
 
-def _make_worker(recipe: BuildRecipe) -> partial[tuple[int, int]]:
+def make_worker(plan: Plan) -> Callable[[Unit], tuple[int, int]]:
     """Load the backbone once; then probe unit after unit."""
-    device = "cuda" if torch.cuda.is_available() and recipe.run.gpus_per_probe else "cpu"
-    return partial(probe_unit, recipe, load(recipe.proposal.backbone or "", device=device))
+    on_gpu = torch.cuda.is_available() and plan.recipe.run.gpus_per_probe > 0
+    backbone = load(plan.recipe.proposal.backbone or "", device="cuda" if on_gpu else "cpu")
+    return partial(probe_unit, plan, backbone)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -3,12 +3,34 @@
 import json
 import sys
 import time
+from dataclasses import dataclass
 from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 LINE_EVERY_S = 10.0
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a stage did."""
+
+    stage: str
+    units: int
+    new_units: int
+    rows: int
+    tokens: int
+    seconds: float
+    output: str
+
+    def __str__(self) -> str:
+        if self.new_units == 0:
+            return f"{self.stage}: all {self.units} units were there already: {self.output}"
+        return (
+            f"{self.stage}: {self.new_units} of {self.units} units made, {self.rows:,} rows, "
+            f"{self.tokens:,} tokens in {self.seconds:.1f} s: {self.output}"
+        )
 
 
 class Meter:
@@ -59,6 +81,12 @@ class Meter:
         elif time.monotonic() - self._last_line >= LINE_EVERY_S:
             self._last_line = time.monotonic()
             self._line("progress")
+
+    def summary(self, new_units: int, output: str) -> Summary:
+        """What was done, once it is done."""
+        return Summary(
+            self.stage, self.total, new_units, self.rows, self.tokens, self.seconds, output
+        )
 
     @property
     def seconds(self) -> float:

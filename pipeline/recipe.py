@@ -87,12 +87,6 @@ class BuildRecipe:
         values = dataclasses.asdict(self)
         return {name: values[name] for name in values if name not in ("output", "cache", "run")}
 
-    @property
-    def source_key(self) -> str:
-        """Names the examples: what the source stage depends on."""
-        names = ("source", "seed", "examples_per_shard")
-        return digest({name: self.content[name] for name in names})
-
 
 def load_recipe(kind: type, path: str | Path, overrides: list[str]) -> Any:
     """Read a recipe file, apply `section.key=value` overrides, and check it all.

@@ -7,13 +7,15 @@ python -m pipeline.source pipeline/recipes/sudoku.yaml source.train=100000
 import zlib
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from pipeline.command import Summary, main_for
+from models import fingerprint
+from pipeline.command import main_for
 from pipeline.jobs import run_tasks
-from pipeline.progress import Meter
-from pipeline.recipe import BuildRecipe
+from pipeline.progress import Meter, Summary
+from pipeline.recipe import BuildRecipe, digest
 from pipeline.rows import Examples, decode_examples, encode_examples
 from pipeline.storage import Storage
 
@@ -34,6 +36,64 @@ class Unit:
         return f"{self.split}-{self.index:05d}"
 
 
+@dataclass(frozen=True)
+class Plan:
+    """A recipe and what follows from it: worked out once by the driver, shipped to the workers."""
+
+    recipe: BuildRecipe
+    tokenizer: str
+    """Hash of the tokenizer."""
+    data: str | None
+    """Hash of the data the source reads, if it reads any."""
+    backbone: str | None
+    """Fingerprint of the probed checkpoint, if there is one."""
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """All that the output depends on."""
+        facts = {"tokenizer": self.tokenizer, "data": self.data, "backbone": self.backbone}
+        return self.recipe.content | {"found": facts}
+
+    @property
+    def source_key(self) -> str:
+        """Names the examples: what the source stage depends on."""
+        content = self.recipe.content
+        names = ("source", "seed", "examples_per_shard")
+        return digest([{name: content[name] for name in names}, self.tokenizer, self.data])
+
+    @property
+    def proposals_key(self) -> str:
+        """Names the proposals: what the probe stage depends on."""
+        config = self.recipe.proposal
+        masked = config.mask_rate if config.mode == "masked" else None
+        return digest([self.source_key, self.backbone, config.k, config.mode, masked])
+
+    @property
+    def examples(self) -> Storage:
+        return Storage(f"{self.recipe.cache or self.recipe.output}/examples/{self.source_key}")
+
+    @property
+    def proposals(self) -> Storage:
+        return Storage(f"{self.recipe.cache or self.recipe.output}/proposals/{self.proposals_key}")
+
+    @property
+    def workers(self) -> int | None:
+        """As the recipe says, but in-process where other processes could not see the files."""
+        uris = (self.recipe.output, self.recipe.cache or self.recipe.output)
+        return 0 if any(Storage(uri).is_private for uri in uris) else self.recipe.run.workers
+
+
+def make_plan(recipe: BuildRecipe) -> Plan:
+    """Look at what the recipe names: data, tokenizer, checkpoint."""
+    backbone = recipe.proposal.backbone
+    return Plan(
+        recipe,
+        tokenizer=recipe.source.tokenizer_hash(),
+        data=recipe.source.data_hash(),
+        backbone=None if backbone is None else fingerprint(backbone),
+    )
+
+
 def example_units(recipe: BuildRecipe) -> list[Unit]:
     """The files the source stage makes, in order."""
     size = recipe.examples_per_shard
@@ -44,50 +104,42 @@ def example_units(recipe: BuildRecipe) -> list[Unit]:
     ]
 
 
-def make_examples(recipe: BuildRecipe, unit: Unit) -> tuple[int, int]:
+def make_examples(plan: Plan, unit: Unit) -> tuple[int, int]:
     """Write one unit's examples; return its rows and tokens."""
-    rng = unit_rng(recipe, SOURCE_STAGE, unit)
-    examples = recipe.source.examples(unit.split, unit.first, unit.count, rng)
-    examples_storage(recipe).write(f"{unit.name}.parquet", encode_examples(examples))
+    rng = unit_rng(plan, SOURCE_STAGE, unit)
+    examples = plan.recipe.source.examples(unit.split, unit.first, unit.count, rng)
+    plan.examples.write(f"{unit.name}.parquet", encode_examples(examples))
     return len(examples.example_ids), int(examples.lengths.sum())
 
 
-def read_examples(recipe: BuildRecipe, unit: Unit) -> Examples:
+def read_examples(plan: Plan, unit: Unit) -> Examples:
     """What `make_examples` wrote."""
-    storage, name = examples_storage(recipe), f"{unit.name}.parquet"
+    storage, name = plan.examples, f"{unit.name}.parquet"
     return decode_examples(storage.read(name), storage.path(name))
 
 
-def examples_storage(recipe: BuildRecipe) -> Storage:
-    return Storage(f"{recipe.cache or recipe.output}/examples/{recipe.source_key}")
-
-
-def unit_rng(recipe: BuildRecipe, stage: int, unit: Unit, *more: int) -> np.random.Generator:
+def unit_rng(plan: Plan, stage: int, unit: Unit, *more: int) -> np.random.Generator:
     """A unit's own randomness: the same whoever computes it, and when."""
-    return np.random.default_rng(
-        [recipe.seed, stage, zlib.crc32(unit.split.encode()), unit.index, *more]
-    )
+    split = zlib.crc32(unit.split.encode())
+    return np.random.default_rng([plan.recipe.seed, stage, split, unit.index, *more])
 
 
-def run(recipe: BuildRecipe) -> Summary:
-    """Make the examples that are missing."""
-    storage, units = examples_storage(recipe), example_units(recipe)
+def missing(storage: Storage, units: list[Unit]) -> list[Unit]:
+    """The units whose file is not there yet; what killed writers left is removed."""
     storage.sweep("")
     there = storage.names("")
-    todo = [unit for unit in units if f"{unit.name}.parquet" not in there]
+    return [unit for unit in units if f"{unit.name}.parquet" not in there]
+
+
+def run(recipe: BuildRecipe, plan: Plan | None = None) -> Summary:
+    """Make the examples that are missing."""
+    plan = plan or make_plan(recipe)
+    units = example_units(recipe)
+    todo = missing(plan.examples, units)
     with Meter("source", len(units), len(units) - len(todo)) as meter:
-        for rows, tokens in run_tasks(
-            partial(make_examples, recipe), todo, workers=workers_for(recipe, storage)
-        ):
+        for rows, tokens in run_tasks(partial(make_examples, plan), todo, workers=plan.workers):
             meter.add(rows, tokens)
-    return Summary(
-        "source", len(units), len(todo), meter.rows, meter.tokens, meter.seconds, storage.uri
-    )
-
-
-def workers_for(recipe: BuildRecipe, *storages: Storage) -> int | None:
-    """In-process where other processes could not see the files."""
-    return 0 if any(storage.is_private for storage in storages) else recipe.run.workers
+    return meter.summary(len(todo), plan.examples.uri)
 
 
 def main(argv: list[str] | None = None) -> None:

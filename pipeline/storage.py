@@ -1,5 +1,6 @@
 """Files under any fsspec URI, written whole or not at all."""
 
+import hashlib
 import os
 import uuid
 from collections.abc import Iterable
@@ -13,6 +14,19 @@ PARTIAL = ".partial"
 
 class StorageError(RuntimeError):
     """Reading or writing failed; the message names the file and what to do."""
+
+
+def file_hash(uri: str) -> str:
+    """A short hash of a file's bytes, wherever it is."""
+    total = hashlib.sha256()
+    try:
+        fs, path = fsspec.core.url_to_fs(uri)
+        with fs.open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                total.update(block)
+    except OSError as error:
+        raise ValueError(f"cannot read {uri}: {error.strerror or error}") from error
+    return total.hexdigest()[:16]
 
 
 class Storage:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.rows import Examples, Vocabulary
+from pipeline.storage import file_hash
 
 Boards = NDArray[np.integer]
 
@@ -54,6 +55,10 @@ class SudokuSource:
 
     def tokenizer_hash(self) -> str:
         return "digits"
+
+    def data_hash(self) -> str | None:
+        """Of the file's bytes; none when boards are made."""
+        return None if self.file is None else file_hash(self.file)
 
     def vocabulary(self) -> Vocabulary:
         return Vocabulary(self.side + 1, mask_id=0)

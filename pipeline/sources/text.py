@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pipeline.rows import Examples, Vocabulary, pad
+from pipeline.storage import file_hash
 
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 
@@ -49,6 +50,12 @@ class TextSource:
     def tokenizer_hash(self) -> str:
         vocabulary = sorted(_tokenizer(self.tokenizer).get_vocab().items())
         return hashlib.sha256(repr(vocabulary).encode()).hexdigest()[:16]
+
+    def data_hash(self) -> str:
+        """Of the file's bytes, or what `datasets` knows the data set by."""
+        if Path(self.data).suffix in FORMATS:
+            return file_hash(self.data)
+        return _records(self.data, self.subset)._fingerprint
 
     def vocabulary(self) -> Vocabulary:
         tokenizer = _tokenizer(self.tokenizer)

@@ -9,12 +9,13 @@ import polars as pl
 import pytest
 import torch
 
-from models import SudokuConfig, SudokuMDM, save
+from models import SudokuConfig, SudokuMDM, fingerprint, save
 from pipeline import build, manifest, open_manifest, probe, read_rows, source
 from pipeline.build import build_shard
 from pipeline.recipe import ProposalConfig, RunConfig
 from pipeline.shards import main as shards_command
 from pipeline.shards import tv_bound
+from pipeline.sources.sudoku import SudokuSource
 from pipeline.storage import Storage, StorageError
 
 HERE = RunConfig(workers=0)
@@ -45,7 +46,7 @@ def test_a_build_gives_shards_and_a_manifest(toy, tmp_path):
     assert sum(totals[:4]) == totals[4] == totals[5] == 340 * 16
     assert min(totals) > 0
     assert table["mean_tv"].to_list() == [0.0] * 9
-    assert set(table["recipe"]) == {build.digest(toy().content)}
+    assert set(table["recipe"]) == {build.digest(source.make_plan(toy()).content)}
 
 
 def test_replicas_differ_and_rows_are_the_examples(toy, tmp_path):
@@ -148,6 +149,21 @@ def test_another_recipe_over_the_same_output_is_refused(toy, tmp_path):
     assert files(tmp_path / "data") == before
 
 
+def test_changed_data_or_backbone_is_another_recipe(toy, tmp_path, checkpoint):
+    boards = tmp_path / "boards.txt"
+    boards.write_text("1234341221434321\n" * 5)
+    from_file = SudokuSource(side=4, file=str(boards))
+    proposal = ProposalConfig(kind="top_k", backbone=checkpoint, k=2)
+    run(toy(run=HERE, source=from_file, proposal=proposal))
+    boards.write_text("1234341221434321\n" * 6)
+    with pytest.raises(ValueError, match="another recipe .different: found.data '"):
+        run(toy(run=HERE, source=from_file, proposal=proposal))
+    boards.write_text("1234341221434321\n" * 5)
+    save(SudokuMDM(SudokuConfig(side=4, layers=1, width=16, heads=2, feed_forward=8)), checkpoint)
+    with pytest.raises(ValueError, match="another recipe .different: found.backbone '"):
+        run(toy(run=HERE, source=from_file, proposal=proposal))
+
+
 @pytest.mark.parametrize("where", ["memory", "s3"])
 def test_other_storages_hold_the_same_bytes(toy, tmp_path, where, request):
     base = "memory://build" if where == "memory" else request.getfixturevalue("bucket")
@@ -166,7 +182,9 @@ def test_other_storages_hold_the_same_bytes(toy, tmp_path, where, request):
 
 
 def test_memory_needs_no_ray(toy):
-    assert source.workers_for(toy(), Storage("memory://x")) == 0
+    assert source.make_plan(toy(output="memory://x")).workers == 0
+    assert source.make_plan(toy(cache="memory://x")).workers == 0
+    assert source.make_plan(toy()).workers is None
 
 
 # Top-k ------------------------------------------------------------------------------------------
@@ -187,12 +205,12 @@ def test_top_k_draws_from_what_was_probed_and_shares_it(toy, tmp_path, checkpoin
     table = open_manifest(str(tmp_path / "data")).collect()
     assert set(table["proposal"]) == {"top_k"}
     assert set(table["k"]) == {2}
-    assert set(table["backbone"]) == {probe.fingerprint(toy(proposal=proposal))}
+    assert set(table["backbone"]) == {fingerprint(checkpoint)}
     assert 0.3 < table["mean_tv"].mean() < 1  # at least a third: one of three digits is never drawn
     recipe = toy(proposal=proposal, cache=cache)
-    unit = source.example_units(recipe)[0]
-    examples = source.read_examples(recipe, unit)
-    guesses = probe.read_proposals(recipe, unit, examples)
+    plan, unit = source.make_plan(recipe), source.example_units(recipe)[0]
+    examples = source.read_examples(plan, unit)
+    guesses = probe.read_proposals(plan, unit, examples)
     for i, row in enumerate(read_rows(f"{tmp_path}/data/shards/{unit.name}-00.parquet")):
         for n in np.flatnonzero((row.masked_at > 0) & (row.wrong != row.target)):
             assert row.wrong[n] in guesses.candidates[i, n]
@@ -207,9 +225,9 @@ def test_bound_of_a_data_set_is_layer_three(toy, tmp_path, checkpoint):
     found = tv_bound(open_manifest(str(tmp_path / "data"))).row(
         by_predicate=pl.col("split") == "held_out", named=True
     )
-    unit = source.example_units(recipe)[-1]
-    examples = source.read_examples(recipe, unit)
-    guesses = probe.read_proposals(recipe, unit, examples)
+    plan, unit = source.make_plan(recipe), source.example_units(recipe)[-1]
+    examples = source.read_examples(plan, unit)
+    guesses = probe.read_proposals(plan, unit, examples)
     total = 0.0
     for i in range(40):  # by the definition: ½ Σ |p - u| over the three other digits
         distances = 0.0
@@ -227,11 +245,11 @@ def test_damaged_caches_are_named(toy, tmp_path, checkpoint):
     recipe = toy(run=HERE, proposal=proposal)
     probe.run(recipe)
     unit = source.example_units(recipe)[0]
-    storage = probe.proposals_storage(recipe)
+    storage = source.make_plan(recipe).proposals
     storage.write(f"{unit.name}.parquet", storage.read(f"{unit.name}.parquet")[:100])
     with pytest.raises(StorageError, match="train-00000.parquet is damaged; remove it and probe"):
         run(recipe)
-    examples = source.examples_storage(recipe)
+    examples = source.make_plan(recipe).examples
     examples.write(f"{unit.name}.parquet", b"PAR1")
     with pytest.raises(StorageError, match="train-00000.parquet is damaged"):
         run(recipe)
@@ -328,8 +346,7 @@ def test_nothing_there_is_said(tmp_path, capsys):
 
 
 def test_the_recipe_and_versions_lie_beside_the_data(data, toy):
-    assert json.loads((Path(data) / "recipe.json").read_text()) == json.loads(
-        json.dumps(toy().content)
-    )
+    written = json.loads((Path(data) / "recipe.json").read_text())
+    assert written == json.loads(json.dumps(source.make_plan(toy()).content))
     facts = json.loads((Path(data) / "provenance.json").read_text())
     assert facts["versions"]["torch"] == torch.__version__

@@ -151,6 +151,35 @@ def test_a_killed_driver_is_made_up_for(calm, tmp_path, seed):
     assert shards_of(tmp_path / "data") == calm
 
 
+def workers_of(mark):
+    """Process ids of the Ray workers that inherited our mark in their environment."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            is_worker = (folder / "cmdline").read_bytes().startswith(b"ray::")
+            if is_worker and mark.encode() in (folder / "environ").read_bytes():
+                yield int(folder.name)
+        except OSError:
+            continue  # it has just ended, or is not ours
+
+
+def test_workers_killed_during_a_build_are_made_up_for(calm, tmp_path):
+    mark = f"REMASK_TEST_MARK={tmp_path.name}-{os.getpid()}"
+    (tmp_path / "recipe.yaml").write_text(RECIPE.format(output=tmp_path / "data"))
+    name, _, value = mark.partition("=")
+    driver = command(tmp_path / "recipe.yaml", "run.workers=2", **{name: value})
+    chance, kills, deadline = random.Random(0), 0, time.monotonic() + 200
+    while driver.poll() is None and time.monotonic() < deadline:
+        busy = list(workers_of(mark))
+        if busy and kills < 4 and (tmp_path / "data" / "examples").exists():
+            os.kill(chance.choice(busy), signal.SIGKILL)
+            kills += 1
+        time.sleep(0.7)
+    _, stderr = driver.communicate()
+    assert driver.returncode == 0, stderr
+    assert kills > 0
+    assert shards_of(tmp_path / "data") == calm
+
+
 @pytest.mark.slow
 def test_a_lost_node_is_made_up_for(calm, tmp_path):
     """Two nodes on this machine; the second is taken away while it works."""

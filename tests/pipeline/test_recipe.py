@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.recipe import BuildRecipe, load_recipe
+from pipeline.source import make_plan
 
 RECIPES = sorted((Path(__file__).parents[2] / "pipeline" / "recipes").glob("*.yaml"))
 
@@ -42,8 +43,11 @@ def test_content_leaves_out_where_and_how(toy):
     moved = load_recipe(BuildRecipe, toy, ["output=elsewhere", "cache=there", "run.workers=3"])
     other = load_recipe(BuildRecipe, toy, ["trajectories.horizon=9"])
     assert base.content == moved.content != other.content
-    assert base.source_key == other.source_key
-    assert base.source_key != load_recipe(BuildRecipe, toy, ["seed=1"]).source_key
+    keys = [
+        make_plan(load_recipe(BuildRecipe, toy, [x])).source_key for x in ("seed=0", "replicas=3")
+    ]
+    assert keys[0] == keys[1]
+    assert keys[0] != make_plan(load_recipe(BuildRecipe, toy, ["seed=1"])).source_key
 
 
 @pytest.mark.parametrize(
