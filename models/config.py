@@ -79,7 +79,7 @@ def _choose(choices: tuple[Any, ...], value: Mapping[str, Any], where: str) -> t
     if len(kinds) == 1:
         return kinds[0]
     names = {name: kind for kind in kinds for name in get_args(get_type_hints(kind)["kind"])}
-    if value.get("kind") not in names:
+    if not isinstance(value.get("kind"), str) or value["kind"] not in names:
         raise ValueError(f"{where}: kind must be one of {list(names)}, got {value.get('kind')!r}")
     return names[value["kind"]]
 

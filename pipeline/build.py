@@ -64,8 +64,8 @@ def shard_units(recipe: BuildRecipe) -> list[ShardUnit]:
     ]
 
 
-def build_shard(plan: Plan, num_shards: int, unit: ShardUnit) -> tuple[int, int]:
-    """Draw, write and commit one shard; return its rows and tokens."""
+def build_shard(plan: Plan, num_shards: int, unit: ShardUnit) -> tuple[int, int, int]:
+    """Draw, write and commit one shard; return its rows, tokens and skipped records."""
     recipe = plan.recipe
     examples = read_examples(plan, unit.examples)
     proposal = make_proposal(plan, unit.examples, examples)
@@ -96,18 +96,19 @@ def build_shard(plan: Plan, num_shards: int, unit: ShardUnit) -> tuple[int, int]
         "vocab_size": examples.vocabulary.size,
         "mask_id": examples.vocabulary.mask_id,
         "rows": len(editable),
+        "skipped": examples.num_skipped,
         "tokens": int(examples.lengths.sum()),
         "editable": int(editable.sum()),
         **{rule.name.lower(): count for rule, count in drawn.rule_counts().items()},
-        "mean_tv": float(distances.sum() / max(1, editable.sum())),
-        "shift": float(np.mean(editable * distances)) if len(editable) else 0.0,
+        "mean_tv": round(float(distances.sum() / max(1, editable.sum())), 6),
+        "shift": round(float(np.mean(editable * distances)), 4) if len(editable) else 0.0,
         "bytes": len(data),
         "sha256": hashlib.sha256(data).hexdigest(),
         "num_shards": num_shards,
     }
     storage.write(path, data)
     manifest.commit(storage, row)
-    return row["rows"], row["tokens"]
+    return row["rows"], row["tokens"], row["skipped"]
 
 
 def make_proposal(plan: Plan, unit: Unit, examples: Examples) -> Proposal:
@@ -133,7 +134,8 @@ def distance_sums(proposal: Proposal, examples: Examples) -> np.ndarray:
 
 def run(recipe: BuildRecipe) -> Summary:
     """Build the shards that are missing, and close the manifest."""
-    plan, storage = make_plan(recipe), Storage(recipe.output)
+    plan = make_plan(recipe)
+    recipe, storage = plan.recipe, Storage(plan.recipe.output)
     claim(plan, storage)
     units = shard_units(recipe)
     for folder in (manifest.SHARDS, manifest.ROWS):
@@ -147,8 +149,10 @@ def run(recipe: BuildRecipe) -> Summary:
             probe.run(recipe, plan)
         with Meter("build", len(units), len(units) - len(todo)) as meter:
             work = partial(build_shard, plan, len(units))
-            for rows, tokens in run_tasks(work, todo, workers=plan.workers):
-                meter.add(rows, tokens)
+            for counts in run_tasks(work, todo, workers=plan.workers):
+                meter.add(*counts)
+    for folder in (manifest.SHARDS, manifest.ROWS):
+        storage.sweep(folder)
     manifest.close(storage)
     return meter.summary(len(todo), storage.path(manifest.MANIFEST))
 
@@ -165,8 +169,8 @@ def claim(plan: Plan, storage: Storage) -> None:
                 "output or go back to that recipe"
             )
         return
-    storage.write(RECIPE, json.dumps(content, indent=2).encode())
     storage.write(PROVENANCE, json.dumps(provenance(), indent=2).encode())
+    storage.write(RECIPE, json.dumps(content, indent=2).encode())
 
 
 def provenance() -> dict[str, Any]:

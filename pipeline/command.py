@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from pipeline.jobs import JobError
 from pipeline.progress import Summary
 from pipeline.recipe import BuildRecipe, load_recipe
 from pipeline.storage import StorageError
@@ -41,7 +42,7 @@ def main_for(
         print(run(recipe))
     except ValueError as error:
         parser.exit(2, f"remask {verb}: {error}\n")
-    except StorageError as error:
+    except (StorageError, JobError) as error:
         parser.exit(1, f"remask {verb}: {error}\n")
     except KeyboardInterrupt:
         print(f"remask {verb}: stopped; run it again to go on", file=sys.stderr)

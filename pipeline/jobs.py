@@ -5,16 +5,20 @@ stays. Only a bounded number of units is under way, so memory does not grow with
 """
 
 import contextlib
-import itertools
+import functools
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 WORKER_RETRIES = 20
 """Times a unit is tried again when its worker or node dies."""
 OBJECT_STORE_BYTES = 256 << 20
 """Results are manifest rows: a small store is enough."""
+
+
+class JobError(RuntimeError):
+    """Ray could not finish the work; what is committed stays."""
 
 
 @contextlib.contextmanager
@@ -86,19 +90,42 @@ def run_actors(
     if workers == 0:
         yield from map(make(), units)
         return
-    with ray_session(workers) as most:
+    with ray_session(workers):
         import ray
 
-        count = min(workers or int(ray.cluster_resources().get("CPU", 1)), len(units))
         worker = ray.remote(
             num_cpus=1,
             num_gpus=num_gpus,
             max_restarts=WORKER_RETRIES,
             max_task_retries=WORKER_RETRIES,
         )(_Worker)
-        actors: list[Any] = [worker.remote(make) for _ in range(count)]
-        turns = itertools.cycle(actors)
-        yield from _bounded(lambda unit: next(turns).run.remote(unit), units, most)
+        room = actors_that_fit(ray.cluster_resources(), num_gpus)
+        idle: list[Any] = [
+            worker.remote(make) for _ in range(min(workers or room, room, len(units)))
+        ]
+        busy: dict[Any, Any] = {}
+
+        def start(unit: Any) -> Any:
+            actor = idle.pop()
+            reference = actor.run.remote(unit)
+            busy[reference] = actor
+            return reference
+
+        yield from _bounded(start, units, len(idle), lambda done: idle.append(busy.pop(done)))
+
+
+def actors_that_fit(resources: Mapping[str, float], num_gpus: float) -> int:
+    """How many workers of a core, and so many GPUs, the cluster can hold at once."""
+    room = int(resources.get("CPU", 0))
+    if num_gpus:
+        room = min(room, int(resources.get("GPU", 0) / num_gpus))
+    if room < 1:
+        cores, gpus = resources.get("CPU", 0), resources.get("GPU", 0)
+        raise ValueError(
+            f"the cluster has {cores:.0f} cores and {gpus:.0f} GPUs, a probing worker needs 1 and "
+            f"{num_gpus:g}; set run.gpus_per_probe to what is there"
+        )
+    return room
 
 
 def _call(function: Callable[[Any], Any], unit: Any) -> Any:
@@ -107,16 +134,21 @@ def _call(function: Callable[[Any], Any], unit: Any) -> Any:
 
 class _Worker:
     def __init__(self, make: Callable[[], Callable[[Any], Any]]) -> None:
-        self._function = make()
+        self._make = functools.cache(make)  # on first use, so that its errors are a unit's errors
 
     def run(self, unit: Any) -> Any:
-        return self._function(unit)
+        return self._make()(unit)
 
 
-def _bounded(start: Callable[[Any], Any], units: Iterable[Any], most: int) -> Iterator[Any]:
+def _bounded(
+    start: Callable[[Any], Any],
+    units: Iterable[Any],
+    most: int,
+    on_done: Callable[[Any], None] = lambda done: None,
+) -> Iterator[Any]:
     """Keep at most this many units under way; yield what finishes, raise what fails."""
     import ray
-    from ray.exceptions import RayTaskError
+    from ray.exceptions import RayError, RayTaskError
 
     under_way: list[Any] = []
     queue = iter(units)
@@ -124,13 +156,20 @@ def _bounded(start: Callable[[Any], Any], units: Iterable[Any], most: int) -> It
     while True:
         while more and len(under_way) < most:
             try:
-                under_way.append(start(next(queue)))
+                unit = next(queue)
             except StopIteration:
                 more = False
+                break
+            under_way.append(start(unit))
         if not under_way:
             return
         (finished,), under_way = ray.wait(under_way, num_returns=1)
+        on_done(finished)
         try:
-            yield ray.get(finished)
+            result = ray.get(finished)
         except RayTaskError as error:
             raise error.cause if isinstance(error.cause, Exception) else error from None
+        except RayError as error:
+            reason = str(error).splitlines()[0]
+            raise JobError(f"Ray gave up on a unit: {reason}; run it again to go on") from error
+        yield result

@@ -35,6 +35,7 @@ SCHEMA: dict[str, Any] = {
     "vocab_size": pl.Int32,
     "mask_id": pl.Int32,
     "rows": pl.Int64,
+    "skipped": pl.Int64,  # records that did not fit
     "tokens": pl.Int64,
     "editable": pl.Int64,
     "keep": pl.Int64,
@@ -54,18 +55,21 @@ def open_manifest(uri: str) -> pl.LazyFrame:
     storage = Storage(uri)
     if storage.exists(MANIFEST):
         return pl.read_parquet(io.BytesIO(storage.read(MANIFEST))).lazy()
-    names = sorted(storage.names(ROWS))
-    if not names:
+    rows = _late_rows(storage)
+    if rows is None:
         raise StorageError(f"there is no data set at {storage.uri}; build one with `remask build`")
-    return pl.concat([_read_row(storage, name) for name in names]).lazy()
+    return rows.lazy()
 
 
 def committed(storage: Storage) -> set[str]:
-    """Names of the shards that are done."""
-    names = {name.removesuffix(".parquet") for name in storage.names(ROWS)}
-    if storage.exists(MANIFEST):
-        names |= set(open_manifest(storage.uri).collect()["shard"])
-    return names
+    """Names of the shards that are done: in the manifest, and there with the size it says."""
+    sizes = storage.sizes(SHARDS)
+    done = set()
+    for table in _tables(storage):
+        for shard, path, size in table.select("shard", "path", "bytes").iter_rows():
+            if sizes.get(path.rsplit("/", 1)[-1]) == size:
+                done.add(shard)
+    return done
 
 
 def commit(storage: Storage, row: dict[str, Any]) -> None:
@@ -75,19 +79,32 @@ def commit(storage: Storage, row: dict[str, Any]) -> None:
 
 def close(storage: Storage) -> pl.DataFrame:
     """Gather all rows into one manifest and remove them. Safe to repeat after a kill."""
-    table = open_manifest(storage.uri).collect()
     names = storage.names(ROWS)
+    tables = _tables(storage)
+    table = tables[0]
+    if len(tables) > 1:  # shards that were built again
+        table = pl.concat([table.join(tables[1], on="shard", how="anti"), tables[1]])
     if names:
-        known = set(table["shard"])
-        late = [_read_row(storage, n) for n in names if n.removesuffix(".parquet") not in known]
-        table = pl.concat([table, *late]).sort("shard")
-        storage.write(MANIFEST, _to_bytes(table))
-        storage.remove(f"{ROWS}/{name}" for name in names)
+        storage.write(MANIFEST, _to_bytes(table.sort("shard")))
+        storage.remove([f"{ROWS}/{name}" for name in names])
     return table
 
 
-def _read_row(storage: Storage, name: str) -> pl.DataFrame:
-    return pl.read_parquet(io.BytesIO(storage.read(f"{ROWS}/{name}")))
+def _tables(storage: Storage) -> list[pl.DataFrame]:
+    """The manifest and the rows beside it, as far as they are there."""
+    tables = []
+    if storage.exists(MANIFEST):
+        tables.append(pl.read_parquet(io.BytesIO(storage.read(MANIFEST))))
+    rows = _late_rows(storage)
+    return tables if rows is None else [*tables, rows]
+
+
+def _late_rows(storage: Storage) -> pl.DataFrame | None:
+    names = sorted(storage.names(ROWS))
+    if not names:
+        return None
+    found = storage.read_all(f"{ROWS}/{name}" for name in names)
+    return pl.concat([pl.read_parquet(io.BytesIO(data)) for data in found]).sort("shard")
 
 
 def _to_bytes(table: pl.DataFrame) -> bytes:

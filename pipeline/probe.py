@@ -2,7 +2,7 @@
 
 Proposals are cached by backbone, tokenizer, mode, k and source, and shared by later builds.
 
-    remask probe pipeline/recipes/sudoku_top_k.yaml
+    remask probe pipeline/recipes/sudoku4_top_k.yaml
     python -m pipeline.probe RECIPE proposal.mode=masked run.gpus_per_probe=1
 """
 
@@ -46,15 +46,20 @@ CHUNK_ELEMENTS = 1 << 24
 
 @torch.inference_mode()
 def probe_examples(
-    backbone: Backbone, examples: Examples, config: ProposalConfig, rng: np.random.Generator
+    backbone: Backbone,
+    examples: Examples,
+    config: ProposalConfig,
+    rng: np.random.Generator,
+    tokens_per_batch: int = 16384,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The best wrong tokens of every editable position and their log-probabilities.
 
     Args:
         backbone: Frozen θ0.
         examples: What to probe on.
-        config: k, mode and batch size.
+        config: k and mode.
         rng: Decides in mode masked which positions are masked together.
+        tokens_per_batch: Padded tokens in one forward pass; does not change what is found.
 
     Returns:
         Ids in the narrowest type and log-probabilities as float16, [B, N, k] each; -inf where there
@@ -68,11 +73,12 @@ def probe_examples(
     allowed = torch.zeros(backbone.vocab_size, dtype=torch.bool)
     allowed[torch.from_numpy(vocabulary.allowed)] = True
     allowed = allowed.to(backbone.token_embedding.device) & backbone.allowed_ids
-    for rows, length in _batches(examples.lengths, config.tokens_per_batch):
+    passes = list(_passes(examples.editable, config, rng))
+    for rows, length in _batches(examples.lengths, tokens_per_batch):
         target = torch.from_numpy(examples.target[rows, :length].astype(np.int64))
         target = target.to(allowed.device)
         is_token = torch.from_numpy(examples.is_token[rows, :length]).to(allowed.device)
-        for where in _passes(examples.editable[rows, :length], config, rng):
+        for where in (chosen[rows, :length] for chosen in passes):
             read = torch.from_numpy(where).to(allowed.device)
             shown = (
                 target.masked_fill(read, vocabulary.mask_id) if config.mode == "masked" else target
@@ -157,7 +163,10 @@ def probe_unit(plan: Plan, backbone: Backbone, unit: Unit) -> tuple[int, int]:
     """Probe one unit's examples and cache what is found; return its rows and tokens."""
     examples = read_examples(plan, unit)
     rng = unit_rng(plan, PROBE_STAGE, unit)
-    candidates, log_probs = probe_examples(backbone, examples, plan.recipe.proposal, rng)
+    recipe = plan.recipe
+    candidates, log_probs = probe_examples(
+        backbone, examples, recipe.proposal, rng, recipe.run.tokens_per_batch
+    )
     plan.proposals.write(f"{unit.name}.parquet", _encode(examples, candidates, log_probs))
     return len(examples.example_ids), int(examples.lengths.sum())
 
@@ -211,11 +220,11 @@ def run(recipe: BuildRecipe, plan: Plan | None = None) -> Summary:
     if recipe.proposal.kind != "top_k":
         raise ValueError(f"proposal.kind {recipe.proposal.kind} needs no probing; only top_k does")
     plan = plan or make_plan(recipe)
-    units = example_units(recipe)
+    units = example_units(plan.recipe)
     todo = missing(plan.proposals, units)
     with ray_session(plan.workers) if todo else contextlib.nullcontext():
         if todo:
-            source.run(recipe, plan)
+            source.run(plan.recipe, plan)
         with Meter("probe", len(units), len(units) - len(todo)) as meter:
             for rows, tokens in run_actors(
                 partial(make_worker, plan),
@@ -224,6 +233,7 @@ def run(recipe: BuildRecipe, plan: Plan | None = None) -> Summary:
                 num_gpus=recipe.run.gpus_per_probe,
             ):
                 meter.add(rows, tokens)
+    plan.proposals.sweep("")
     return meter.summary(len(todo), plan.proposals.uri)
 
 

@@ -21,15 +21,17 @@ class Summary:
     new_units: int
     rows: int
     tokens: int
+    skipped: int
     seconds: float
     output: str
 
     def __str__(self) -> str:
         if self.new_units == 0:
             return f"{self.stage}: all {self.units} units were there already: {self.output}"
+        left_out = f", {self.skipped:,} records left out" if self.skipped else ""
         return (
             f"{self.stage}: {self.new_units} of {self.units} units made, {self.rows:,} rows, "
-            f"{self.tokens:,} tokens in {self.seconds:.1f} s: {self.output}"
+            f"{self.tokens:,} tokens{left_out} in {self.seconds:.1f} s: {self.output}"
         )
 
 
@@ -38,9 +40,10 @@ class Meter:
 
     def __init__(self, stage: str, total: int, done: int = 0) -> None:
         self.stage, self.total, self.done = stage, total, done
-        self.rows = self.tokens = 0
+        self.rows = self.tokens = self.skipped = 0
         self._start = self._last_line = time.monotonic()
         self._end: float | None = None
+        self._new = 0
         self._bar = None
         if sys.stderr.isatty():
             self._bar = Progress(
@@ -70,9 +73,11 @@ class Meter:
         elif kind is None:
             self._line("done")
 
-    def add(self, rows: int, tokens: int) -> None:
+    def add(self, rows: int, tokens: int, skipped: int = 0) -> None:
         """One more unit is done."""
         self.done += 1
+        self._new += 1
+        self.skipped += skipped
         self.rows += rows
         self.tokens += tokens
         if self._bar:
@@ -85,7 +90,14 @@ class Meter:
     def summary(self, new_units: int, output: str) -> Summary:
         """What was done, once it is done."""
         return Summary(
-            self.stage, self.total, new_units, self.rows, self.tokens, self.seconds, output
+            self.stage,
+            self.total,
+            new_units,
+            self.rows,
+            self.tokens,
+            self.skipped,
+            self.seconds,
+            output,
         )
 
     @property
@@ -103,6 +115,8 @@ class Meter:
             "total": self.total,
             "rows_per_s": round(self._rate(self.rows)),
             "tokens_per_s": round(self._rate(self.tokens)),
+            "skipped": self.skipped,
+            "eta_s": round((self.total - self.done) * self.seconds / max(1, self._new), 1),
             "seconds": round(self.seconds, 1),
         }
         print(json.dumps(line), file=sys.stderr, flush=True)

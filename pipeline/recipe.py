@@ -28,8 +28,6 @@ class ProposalConfig:
     """Probe on the clean sequence, or with positions masked."""
     mask_rate: float = 0.3
     """Share of the editable positions masked in one pass of mode masked; every one has its turn."""
-    tokens_per_batch: int = 16384
-    """Padded tokens in one forward pass."""
 
     def __post_init__(self) -> None:
         if (self.kind == "top_k") != (self.backbone is not None):
@@ -38,8 +36,6 @@ class ProposalConfig:
             raise ValueError(f"k must be at least 1, got {self.k}")
         if not 0 < self.mask_rate <= 1:
             raise ValueError(f"mask_rate must lie in (0, 1], got {self.mask_rate}")
-        if self.tokens_per_batch < 1:
-            raise ValueError(f"tokens_per_batch must be at least 1, got {self.tokens_per_batch}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +46,12 @@ class RunConfig:
     """Ray tasks at once: the cluster's cores when none. 0 runs in this process, without Ray."""
     gpus_per_probe: float = 0.0
     """GPUs that each probing actor asks Ray for."""
+    tokens_per_batch: int = 16384
+    """Padded tokens in one forward pass of probing."""
 
     def __post_init__(self) -> None:
+        if self.tokens_per_batch < 1:
+            raise ValueError(f"tokens_per_batch must be at least 1, got {self.tokens_per_batch}")
         if self.workers is not None and self.workers < 0:
             raise ValueError(f"workers must be 0 or more, got {self.workers}")
 
@@ -77,6 +77,8 @@ class BuildRecipe:
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 1 << 63:
             raise ValueError(f"seed must lie in 0 .. 2^63 - 1, got {self.seed}")
+        if self.proposal.kind == "wrong_digit" and not isinstance(self.source, SudokuSource):
+            raise ValueError("proposal.kind wrong_digit is for Sudoku; use uniform or top_k")
         for name in ("replicas", "examples_per_shard"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -85,7 +87,9 @@ class BuildRecipe:
     def content(self) -> dict[str, Any]:
         """What the output depends on: all but where it goes and how it is run."""
         values = dataclasses.asdict(self)
-        return {name: values[name] for name in values if name not in ("output", "cache", "run")}
+        del values["output"], values["cache"], values["run"]
+        del values["proposal"]["backbone"]  # what it is counts, not where
+        return values
 
 
 def load_recipe(kind: type, path: str | Path, overrides: list[str]) -> Any:

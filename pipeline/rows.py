@@ -7,6 +7,7 @@ read. What follows from another column is left out: `masked_at` has a value only
 says the types, so `decode` needs nothing else.
 """
 
+import hashlib
 import io
 import json
 from collections.abc import Iterator, Sequence
@@ -114,6 +115,11 @@ def states(row: Row) -> Ints:
         editable=row.editable[None],
     )
     return np.concatenate([state_at(one, k, row.mask_id) for k in range(row.horizon + 1)])
+
+
+def hash_share(key: bytes) -> float:
+    """A number in [0, 1) that the key decides: who is below a share belongs to it."""
+    return int.from_bytes(hashlib.blake2b(key, digest_size=6).digest()) / 2**48
 
 
 def pad(sequences: Sequence[NDArray], dtype: np.dtype, fill: int = 0) -> tuple[NDArray, Ints]:
@@ -247,7 +253,7 @@ def _from_parquet(data: bytes, fields, kind: str, where: str) -> tuple[pa.Table,
         table = pq.read_table(pa.BufferReader(data), use_threads=False)  # a core per unit
     except (pa.ArrowInvalid, OSError) as error:
         raise StorageError(
-            f"{where} is damaged: {str(error).splitlines()[0]}; build it again"
+            f"{where} is damaged: {str(error).splitlines()[0]}; remove it and run the build again"
         ) from error
     meta = json.loads((table.schema.metadata or {}).get(META, b"{}"))
     if meta.get("kind") != kind:
@@ -258,7 +264,9 @@ def _from_parquet(data: bytes, fields, kind: str, where: str) -> tuple[pa.Table,
             "rebuild it with `remask build`"
         )
     if table.schema.names != [f.name for f in fields]:
-        raise StorageError(f"{where} has columns {table.schema.names}; build it again")
+        raise StorageError(
+            f"{where} has columns {table.schema.names}; remove it and run the build again"
+        )
     return table, meta
 
 

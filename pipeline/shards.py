@@ -4,7 +4,7 @@
     remask shards runs/sudoku/data --where "split = 'train' and rows > 1000"
     remask shards runs/sudoku/data --sql "select split, sum(rows) from manifest group by split"
     remask shards runs/sudoku/data show train-00000-00 7
-    remask shards runs/sudoku/data verify
+    remask shards runs/sudoku/data verify       # --repair removes what is bad
     remask shards runs/sudoku/data tv-bound
 
 In Python: pipeline.open_manifest("runs/sudoku/data").filter(pl.col("split") == "train").collect()
@@ -23,7 +23,7 @@ import polars as pl
 from rich.console import Console
 from rich.text import Text
 
-from pipeline.manifest import SHARDS, open_manifest
+from pipeline.manifest import ROWS, SHARDS, open_manifest
 from pipeline.progress import Meter
 from pipeline.proposal import PROBABILITY_FLOOR
 from pipeline.rows import Row, TrajectoryRows, decode_trajectories, read_rows, states
@@ -42,6 +42,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--where", help="keep the manifest rows for which this SQL expression holds"
     )
+    parser.add_argument("--repair", action="store_true", help="verify: remove what is bad")
     parser.add_argument("--sql", help="a query over the table `manifest`")
     arguments = parser.parse_intermixed_args(argv)
     try:
@@ -52,7 +53,7 @@ def main(argv: list[str] | None = None) -> None:
             case "show":
                 show(arguments.uri, table, arguments.place)
             case "verify":
-                raise SystemExit(report_problems(arguments.uri, table))
+                raise SystemExit(report_problems(arguments.uri, table, arguments.repair))
             case "tv-bound":
                 print_table(tv_bound(table).lazy())
     except (ValueError, pl.exceptions.PolarsError) as error:
@@ -107,17 +108,23 @@ def state_lines(row: Row) -> Iterator[Text]:
         yield line
 
 
-def report_problems(uri: str, table: pl.LazyFrame) -> int:
-    """Verify all shards and print what is wrong; the exit status."""
+def report_problems(uri: str, table: pl.LazyFrame, repair: bool) -> int:
+    """Verify all shards and print what is wrong; the exit status. A bad shard can be removed, so
+    that the next build makes it again."""
     rows = table.collect()
-    problems = []
+    storage, problems = Storage(uri), []
     with Meter("verify", len(rows)) as meter:
         for row in rows.iter_rows(named=True):
-            problems += verify_shard(uri, row)
+            found = verify_shard(uri, row)
+            problems += found
+            if found and repair:
+                storage.remove([row["path"]])
             meter.add(row["rows"], row["tokens"])
     problems += verify_whole(uri, open_manifest(uri).collect())
     for problem in problems:
         print(problem)
+    if problems and repair:
+        print("bad shards are removed; run the build again to make them anew")
     if not problems:
         print(f"{len(rows)} shards, {rows['rows'].sum():,} rows: all sound")
     return 1 if problems else 0
@@ -130,7 +137,7 @@ def verify_shard(uri: str, row: dict[str, Any]) -> list[str]:
     try:
         data = storage.read(row["path"])
         if hashlib.sha256(data).hexdigest() != row["sha256"]:
-            return [f"{path} was altered: its checksum is not the manifest's; build it again"]
+            return [f"{path} was altered: its checksum is not the manifest's"]
         shard = decode_trajectories(data, path)
         check_rows(shard)
     except (StorageError, ValueError) as error:
@@ -168,6 +175,9 @@ def verify_whole(uri: str, table: pl.DataFrame) -> list[str]:
     known = {path.rsplit("/", 1)[-1] for path in table["path"]}
     for name in sorted(storage.names(SHARDS) - known):
         problems.append(f"{storage.path(f'{SHARDS}/{name}')} is in no manifest; remove it")
+    for folder in (SHARDS, ROWS):
+        for name in storage.strays(folder):
+            problems.append(f"{storage.path(f'{folder}/{name}')} is half-written; remove it")
     return problems
 
 

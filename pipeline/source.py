@@ -4,6 +4,8 @@ remask source pipeline/recipes/sudoku.yaml
 python -m pipeline.source pipeline/recipes/sudoku.yaml source.train=100000
 """
 
+import dataclasses
+import os
 import zlib
 from dataclasses import dataclass
 from functools import partial
@@ -17,8 +19,10 @@ from pipeline.jobs import run_tasks
 from pipeline.progress import Meter, Summary
 from pipeline.recipe import BuildRecipe, digest
 from pipeline.rows import Examples, decode_examples, encode_examples
-from pipeline.storage import Storage
+from pipeline.storage import Storage, absolute, is_absolute
 
+SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""Set by Ray in a submitted job."""
 SOURCE_STAGE, PROBE_STAGE, BUILD_STAGE = range(3)
 
 
@@ -52,12 +56,15 @@ class Plan:
     def content(self) -> dict[str, Any]:
         """All that the output depends on."""
         facts = {"tokenizer": self.tokenizer, "data": self.data, "backbone": self.backbone}
-        return self.recipe.content | {"found": facts}
+        content = self.recipe.content
+        for path in ("file", "data", "tokenizer"):  # what they hold counts, not where they are
+            content["source"].pop(path, None)
+        return content | {"found": facts}
 
     @property
     def source_key(self) -> str:
         """Names the examples: what the source stage depends on."""
-        content = self.recipe.content
+        content = self.content
         names = ("source", "seed", "examples_per_shard")
         return digest([{name: content[name] for name in names}, self.tokenizer, self.data])
 
@@ -84,7 +91,19 @@ class Plan:
 
 
 def make_plan(recipe: BuildRecipe) -> Plan:
-    """Look at what the recipe names: data, tokenizer, checkpoint."""
+    """Look at what the recipe names: data, tokenizer, checkpoint; and make its paths absolute."""
+    if SUBMITTED in os.environ and not is_absolute(recipe.output):
+        raise ValueError(
+            f"output {recipe.output} is relative, and a submitted job's folder is not kept; give "
+            "an absolute path or a URI"
+        )
+    recipe = dataclasses.replace(
+        recipe,
+        output=absolute(recipe.output),
+        cache=absolute(recipe.cache),
+        source=recipe.source.with_absolute_paths(),
+        proposal=dataclasses.replace(recipe.proposal, backbone=absolute(recipe.proposal.backbone)),
+    )
     backbone = recipe.proposal.backbone
     return Plan(
         recipe,
@@ -104,12 +123,12 @@ def example_units(recipe: BuildRecipe) -> list[Unit]:
     ]
 
 
-def make_examples(plan: Plan, unit: Unit) -> tuple[int, int]:
-    """Write one unit's examples; return its rows and tokens."""
+def make_examples(plan: Plan, unit: Unit) -> tuple[int, int, int]:
+    """Write one unit's examples; return its rows, tokens and skipped records."""
     rng = unit_rng(plan, SOURCE_STAGE, unit)
     examples = plan.recipe.source.examples(unit.split, unit.first, unit.count, rng)
     plan.examples.write(f"{unit.name}.parquet", encode_examples(examples))
-    return len(examples.example_ids), int(examples.lengths.sum())
+    return len(examples.example_ids), int(examples.lengths.sum()), examples.num_skipped
 
 
 def read_examples(plan: Plan, unit: Unit) -> Examples:
@@ -134,11 +153,12 @@ def missing(storage: Storage, units: list[Unit]) -> list[Unit]:
 def run(recipe: BuildRecipe, plan: Plan | None = None) -> Summary:
     """Make the examples that are missing."""
     plan = plan or make_plan(recipe)
-    units = example_units(recipe)
+    units = example_units(plan.recipe)
     todo = missing(plan.examples, units)
     with Meter("source", len(units), len(units) - len(todo)) as meter:
-        for rows, tokens in run_tasks(partial(make_examples, plan), todo, workers=plan.workers):
-            meter.add(rows, tokens)
+        for counts in run_tasks(partial(make_examples, plan), todo, workers=plan.workers):
+            meter.add(*counts)
+    plan.examples.sweep("")
     return meter.summary(len(todo), plan.examples.uri)
 
 

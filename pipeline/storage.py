@@ -1,15 +1,19 @@
 """Files under any fsspec URI, written whole or not at all."""
 
+import contextlib
 import hashlib
 import os
+import socket
+import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 PARTIAL = ".partial"
+STRAY_AFTER_S = 3600
 
 
 class StorageError(RuntimeError):
@@ -27,6 +31,25 @@ def file_hash(uri: str) -> str:
     except OSError as error:
         raise ValueError(f"cannot read {uri}: {error.strerror or error}") from error
     return total.hexdigest()[:16]
+
+
+def is_absolute(uri: str) -> bool:
+    """Does a path or URI mean the same in every process?"""
+    return "://" in uri or os.path.isabs(uri)
+
+
+def absolute(uri: str | None) -> str | None:
+    """The same place, named from anywhere on this machine."""
+    return uri if uri is None or is_absolute(uri) else os.path.abspath(uri)
+
+
+def _failures() -> tuple[type[BaseException], ...]:
+    """What file systems raise when they fail; S3's own errors are no OSErrors."""
+    with contextlib.suppress(ImportError):
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        return OSError, BotoCoreError, ClientError
+    return (OSError,)
 
 
 class Storage:
@@ -50,56 +73,89 @@ class Storage:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file: a reader sees all of it or none, whenever we are killed."""
-        target = f"{self._root}/{name}"
-        try:
-            self._fs.makedirs(os.path.dirname(target), exist_ok=True)
-            if not self.is_local:
-                self._fs.pipe_file(target, data)  # object stores show an upload once it is complete
-                return
-            aside = f"{target}.{uuid.uuid4().hex[:8]}{PARTIAL}"
-            try:
-                with open(aside, "wb") as file:
-                    file.write(data)
-                os.replace(aside, target)
-            finally:
-                Path(aside).unlink(missing_ok=True)
-        except OSError as error:
-            reason = error.strerror or error
-            raise StorageError(
-                f"cannot write {self.path(name)}: {reason}; make room or choose another output"
-            ) from error
+        with self._named("write", name, "make room or choose another output"):
+            if self.is_local:
+                self._write_local(f"{self._root}/{name}", data)
+            else:  # object stores show an upload once it is complete
+                self._fs.pipe_file(f"{self._root}/{name}", data)
 
     def read(self, name: str) -> bytes:
         """All bytes of a file."""
-        try:
-            return self._fs.cat_file(f"{self._root}/{name}")
-        except FileNotFoundError as error:
-            raise StorageError(f"{self.path(name)} is missing; build it again") from error
-        except OSError as error:
-            raise StorageError(
-                f"cannot read {self.path(name)}: {error.strerror or error}"
-            ) from error
+        with self._named("read", name, "check that it is there"):
+            try:
+                return self._fs.cat_file(f"{self._root}/{name}")
+            except FileNotFoundError as error:
+                raise StorageError(f"{self.path(name)} is missing; run the build again") from error
+
+    def read_all(self, names: Iterable[str]) -> list[bytes]:
+        """The bytes of several files, fetched together where the storage can."""
+        paths = [f"{self._root}/{name}" for name in names]
+        with self._named("read", "", "check that it is there"):
+            found = self._fs.cat(paths) if paths else {}
+        return list(found.values()) if isinstance(found, dict) else [found]
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Bytes of each file directly in a folder, half-written ones left out."""
+        return {n: size for n, size in self._list(folder).items() if not n.endswith(PARTIAL)}
 
     def names(self, folder: str) -> set[str]:
         """Names of the files directly in a folder, half-written ones left out."""
-        return {name for name in self._list(folder) if not name.endswith(PARTIAL)}
+        return set(self.sizes(folder))
 
     def exists(self, name: str) -> bool:
-        return self._fs.exists(f"{self._root}/{name}")
+        with self._named("look for", name, "check the address and your rights"):
+            return self._fs.exists(f"{self._root}/{name}")
 
     def remove(self, names: Iterable[str]) -> None:
-        for name in names:
-            self._fs.rm_file(f"{self._root}/{name}")
+        """Remove files; those that are gone already do not matter."""
+        paths = [f"{self._root}/{name}" for name in names]
+        with self._named("remove from", "", "check your rights"):
+            if not self.is_local and paths:
+                self._fs.rm(paths)
+            for path in paths if self.is_local else ():
+                Path(path).unlink(missing_ok=True)
+
+    def strays(self, folder: str) -> list[str]:
+        """Half-written files whose writer is dead, or has had an hour."""
+        return [n for n in self._list(folder) if n.endswith(PARTIAL) and self._is_stray(folder, n)]
 
     def sweep(self, folder: str) -> None:
         """Remove what killed writers left half-written."""
-        self.remove(f"{folder}/{name}" for name in self._list(folder) if name.endswith(PARTIAL))
+        self.remove([f"{folder}/{name}" for name in self.strays(folder)])
 
-    def _list(self, folder: str) -> list[str]:
-        self._fs.invalidate_cache()
-        path = f"{self._root}/{folder}"
+    def _write_local(self, target: str, data: bytes) -> None:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        aside = f"{target}.{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}{PARTIAL}"
         try:
-            found = self._fs.ls(path, detail=True)
-        except FileNotFoundError:
-            return []
-        return [x["name"].rsplit("/", 1)[-1] for x in found if x["type"] == "file"]
+            with open(aside, "wb") as file:
+                file.write(data)
+            os.replace(aside, target)
+        finally:
+            Path(aside).unlink(missing_ok=True)
+
+    def _is_stray(self, folder: str, name: str) -> bool:
+        path = Path(f"{self._root}/{folder}/{name}")
+        with contextlib.suppress(FileNotFoundError, ValueError, IndexError):
+            *_, host, pid, _, _ = name.rsplit(".", 4)
+            if host == socket.gethostname():
+                return not Path(f"/proc/{int(pid)}").exists() if Path("/proc").exists() else False
+            return time.time() - path.stat().st_mtime > STRAY_AFTER_S
+        return False
+
+    def _list(self, folder: str) -> dict[str, int]:
+        self._fs.invalidate_cache()
+        with self._named("list", folder, "check the address and your rights"):
+            try:
+                found = self._fs.ls(f"{self._root}/{folder}", detail=True)
+            except FileNotFoundError:
+                return {}
+        return {x["name"].rsplit("/", 1)[-1]: x["size"] for x in found if x["type"] == "file"}
+
+    @contextlib.contextmanager
+    def _named(self, what: str, name: str, advice: str) -> Iterator[None]:
+        """Failures of the file system, in one line."""
+        try:
+            yield
+        except _failures() as error:
+            reason = getattr(error, "strerror", None) or error
+            raise StorageError(f"cannot {what} {self.path(name)}: {reason}; {advice}") from error

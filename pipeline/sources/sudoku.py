@@ -7,17 +7,16 @@ A board is `side²` digits in reading order, 0 for a blank; digits are the token
 import functools
 import math
 import random
-import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.rows import Examples, Vocabulary
-from pipeline.storage import file_hash
+from pipeline.rows import Examples, Vocabulary, hash_share
+from pipeline.storage import absolute, file_hash
 
 Boards = NDArray[np.integer]
 
@@ -50,8 +49,8 @@ class SudokuSource:
             raise ValueError(f"need boards in some split, got {self.train} and {self.held_out}")
         if self.images < 1:
             raise ValueError(f"images must be at least 1, got {self.images}")
-        if not 0 < self.held_out_share < 1:
-            raise ValueError(f"held_out_share must lie in (0, 1), got {self.held_out_share}")
+        if not 0.01 <= self.held_out_share <= 0.99:
+            raise ValueError(f"held_out_share must lie in [0.01, 0.99], got {self.held_out_share}")
 
     def tokenizer_hash(self) -> str:
         return "digits"
@@ -59,6 +58,9 @@ class SudokuSource:
     def data_hash(self) -> str | None:
         """Of the file's bytes; none when boards are made."""
         return None if self.file is None else file_hash(self.file)
+
+    def with_absolute_paths(self) -> "SudokuSource":
+        return replace(self, file=absolute(self.file))
 
     def vocabulary(self) -> Vocabulary:
         return Vocabulary(self.side + 1, mask_id=0)
@@ -101,8 +103,8 @@ class SudokuSource:
 
     def _is_held_out(self, boards: Boards) -> NDArray[np.bool_]:
         keys = boards if self.side == 4 else orbit_invariant(boards)
-        draws = [zlib.crc32(b"held out" + key.tobytes()) / 2**32 for key in keys.astype(np.uint8)]
-        return np.array(draws) < self.held_out_share
+        shares = [hash_share(key.tobytes()) for key in keys.astype(np.uint8)]
+        return np.array(shares) < self.held_out_share
 
 
 def solutions(board: Boards, rng: np.random.Generator | None = None) -> Iterator[Boards]:

@@ -5,15 +5,16 @@ The prompt is the condition and stays; the response is editable.
 
 import functools
 import hashlib
-import zlib
-from dataclasses import dataclass
+import re
+import string
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.rows import Examples, Vocabulary, pad
-from pipeline.storage import file_hash
+from pipeline.rows import Examples, Vocabulary, hash_share, pad
+from pipeline.storage import absolute, file_hash
 
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 
@@ -48,8 +49,16 @@ class TextSource:
             raise ValueError(f"held_out_share must lie in [0, 1), got {self.held_out_share}")
 
     def tokenizer_hash(self) -> str:
-        vocabulary = sorted(_tokenizer(self.tokenizer).get_vocab().items())
-        return hashlib.sha256(repr(vocabulary).encode()).hexdigest()[:16]
+        tokenizer = _tokenizer(self.tokenizer)
+        parts = [tokenizer.backend_tokenizer.to_str(), repr(tokenizer.special_tokens_map)]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+    def with_absolute_paths(self) -> "TextSource":
+        """Paths as this machine names them; hub names as they are."""
+        here = {
+            n: getattr(self, n) for n in ("data", "tokenizer") if Path(getattr(self, n)).exists()
+        }
+        return replace(self, **{name: absolute(path) for name, path in here.items()})
 
     def data_hash(self) -> str:
         """Of the file's bytes, or what `datasets` knows the data set by."""
@@ -85,8 +94,13 @@ class TextSource:
         ids, prompts, responses, skipped = [], [], [], 0
         for number in range(first, min(first + count, len(records))):
             prompt, response = self._texts(records[number], number)
-            is_held_out = zlib.crc32(prompt.encode()) / 2**32 < self.held_out_share
+            # Records of one prompt stay together, where there is a prompt to tell them by.
+            key = prompt if _fields(self.prompt) else response
+            is_held_out = hash_share(key.encode()) < self.held_out_share
             if is_held_out != (split == "held_out"):
+                continue
+            if any(records[number][n] is None for n in _fields(self.prompt + self.response)):
+                skipped += 1
                 continue
             prompt_ids, response_ids = self._encode(prompt, response)
             tokens = prompt_ids + response_ids
@@ -112,10 +126,10 @@ class TextSource:
     def _texts(self, record: dict[str, Any], number: int) -> tuple[str, str]:
         try:
             return self.prompt.format(**record), self.response.format(**record)
-        except (KeyError, IndexError) as error:
+        except (KeyError, IndexError, AttributeError, ValueError) as error:
             raise ValueError(
-                f"{self.data}: record {number} has no field {error}, which a template names; it "
-                f"has {sorted(record)}"
+                f"{self.data}: record {number} does not fit a template ({error}); it has the "
+                f"fields {sorted(record)}"
             ) from error
 
     def _encode(self, prompt: str, response: str) -> tuple[list[int], list[int]]:
@@ -127,6 +141,12 @@ class TextSource:
             tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, response)
         )
         return start + prompt_ids, response_ids + end
+
+
+def _fields(template: str) -> list[str]:
+    """The record fields a template names."""
+    parts = [name for _, name, _, _ in string.Formatter().parse(template) if name]
+    return [re.split(r"[.\[]", part)[0] for part in parts]
 
 
 @functools.lru_cache(maxsize=2)
@@ -151,5 +171,6 @@ def _records(data: str, subset: str) -> Any:
             files = {subset: data}
             return datasets.load_dataset(FORMATS[suffix], data_files=files, split=subset)
         return datasets.load_dataset(data, split=subset)
-    except (OSError, ValueError, DatasetGenerationError) as error:
-        raise ValueError(f"cannot load {data}: {str(error).splitlines()[0]}") from error
+    except (OSError, ValueError, StopIteration, DatasetGenerationError) as error:
+        reason = (str(error) or "it is empty").splitlines()[0]
+        raise ValueError(f"cannot load {data}: {reason}") from error

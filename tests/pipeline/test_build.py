@@ -16,17 +16,18 @@ from pipeline.recipe import ProposalConfig, RunConfig
 from pipeline.shards import main as shards_command
 from pipeline.shards import tv_bound
 from pipeline.sources.sudoku import SudokuSource
+from pipeline.sources.text import TextSource
 from pipeline.storage import Storage, StorageError
 
 HERE = RunConfig(workers=0)
 
 
 def files(folder):
-    """Every file's bytes by its name, examples and provenance aside."""
+    """Every file's bytes by its name."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(Path(folder).rglob("*"))
-        if path.is_file() and path.name != "provenance.json"
+        if path.is_file()
     }
 
 
@@ -181,6 +182,24 @@ def test_other_storages_hold_the_same_bytes(toy, tmp_path, where, request):
     )
 
 
+def test_relative_paths_mean_the_drivers_folder(toy, tmp_path, monkeypatch, checkpoint):
+    monkeypatch.chdir(tmp_path)
+    proposal = ProposalConfig(kind="top_k", backbone="frozen", k=2)
+    plan = source.make_plan(toy(output="out", cache="cache", proposal=proposal))
+    assert plan.recipe.output == str(tmp_path / "out")
+    assert plan.examples.uri.startswith(str(tmp_path / "cache"))
+    assert plan.recipe.proposal.backbone == checkpoint
+    monkeypatch.setenv(source.SUBMITTED, "{}")
+    with pytest.raises(ValueError, match="output out is relative, and a submitted job's folder"):
+        source.make_plan(toy(output="out"))
+
+
+def test_wrong_digits_are_for_sudoku(toy):
+    text = TextSource(data="x.jsonl", tokenizer="y")
+    with pytest.raises(ValueError, match="wrong_digit is for Sudoku; use uniform or top_k"):
+        toy(source=text, proposal=ProposalConfig(kind="wrong_digit"))
+
+
 def test_memory_needs_no_ray(toy):
     assert source.make_plan(toy(output="memory://x")).workers == 0
     assert source.make_plan(toy(cache="memory://x")).workers == 0
@@ -251,7 +270,7 @@ def test_damaged_caches_are_named(toy, tmp_path, checkpoint):
         run(recipe)
     examples = source.make_plan(recipe).examples
     examples.write(f"{unit.name}.parquet", b"PAR1")
-    with pytest.raises(StorageError, match="train-00000.parquet is damaged"):
+    with pytest.raises(StorageError, match="train-00000.parquet is damaged.*; remove it and run"):
         run(recipe)
 
 
@@ -302,8 +321,20 @@ def test_verify_passes_what_is_sound_and_names_what_is_not(data, capsys):
         shards_command([data, "verify"])
     out = capsys.readouterr().out
     assert "train-00002-01.parquet was altered: its checksum is not the manifest's" in out
-    assert "train-00000-00.parquet is missing; build it again" in out
+    assert "train-00000-00.parquet is missing; run the build again" in out
     assert "stranger.parquet is in no manifest; remove it" in out
+
+
+def test_bad_shards_are_removed_and_built_again(data, toy, capsys):
+    before = files(data)
+    altered = Path(data) / "shards" / "train-00002-01.parquet"
+    altered.write_bytes(altered.read_bytes()[::-1])
+    (Path(data) / "shards" / "train-00000-00.parquet").unlink()
+    with pytest.raises(SystemExit, match="1"):
+        shards_command([data, "verify", "--repair"])
+    assert "bad shards are removed; run the build again" in capsys.readouterr().out
+    assert run(toy(run=HERE)).new_units == 2
+    assert files(data) == before
 
 
 def test_verify_looks_inside(data, toy, capsys, monkeypatch):

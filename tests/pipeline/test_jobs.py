@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import build
-from pipeline.jobs import ray_session, run_actors, run_tasks
+from pipeline.jobs import actors_that_fit, ray_session, run_actors, run_tasks
 from pipeline.recipe import ProposalConfig, RunConfig
 from tests.pipeline.test_build import checkpoint, files  # noqa: F401
 
@@ -34,7 +34,7 @@ def ray_here():
 
 
 def shards_of(folder):
-    return {name: data for name, data in files(folder).items() if not name.startswith("recipe")}
+    return {name: data for name, data in files(folder).items() if not name.endswith(".json")}
 
 
 @pytest.mark.usefixtures("ray_here")
@@ -82,6 +82,30 @@ def test_a_killed_worker_is_replaced(tmp_path, kind):
         results = run_actors(DyingActor(folder), range(8), workers=2)
     assert sorted(results) == [n * n for n in range(8)]
     assert (tmp_path / "died").exists()
+
+
+@pytest.mark.usefixtures("ray_here")
+def test_more_workers_than_the_cluster_holds_do_not_hang():
+    results = run_actors(lambda: lambda unit: unit, range(6), workers=50)
+    assert sorted(results) == list(range(6))
+
+
+def test_actors_are_as_many_as_their_resources_allow():
+    assert actors_that_fit({"CPU": 8, "GPU": 2}, 1) == 2
+    assert actors_that_fit({"CPU": 8, "GPU": 2}, 0.5) == 4
+    assert actors_that_fit({"CPU": 3}, 0) == 3
+    with pytest.raises(ValueError, match="has 8 cores and 0 GPUs, a probing worker needs 1 and 1"):
+        actors_that_fit({"CPU": 8}, 1)
+
+
+def load_nothing():
+    raise ValueError("the checkpoint is damaged")
+
+
+@pytest.mark.usefixtures("ray_here")
+def test_errors_while_a_worker_starts_come_through_too():
+    with pytest.raises(ValueError, match="^the checkpoint is damaged$"):
+        list(run_actors(load_nothing, range(3), workers=2))
 
 
 def fail_at_two(unit):
@@ -143,6 +167,7 @@ def test_a_killed_driver_is_made_up_for(calm, tmp_path, seed):
     while not (folder.exists() and any(folder.iterdir())) and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(chance.random() / 2)
+    assert driver.poll() is None, "it must be killed at work"
     driver.kill()
     driver.communicate()
     again = command(tmp_path / "recipe.yaml", "run.workers=0")
@@ -155,7 +180,7 @@ def workers_of(mark):
     """Process ids of the Ray workers that inherited our mark in their environment."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            is_worker = (folder / "cmdline").read_bytes().startswith(b"ray::")
+            is_worker = (folder / "cmdline").read_bytes().startswith((b"ray::_call", b"ray::IDLE"))
             if is_worker and mark.encode() in (folder / "environ").read_bytes():
                 yield int(folder.name)
         except OSError:
@@ -205,7 +230,7 @@ def test_a_lost_node_is_made_up_for(calm, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_submitted_job_runs_as_the_readme_says(calm, tmp_path):
+def test_a_submitted_job_runs_as_the_readme_says(tmp_path):
     """`ray job submit --working-dir . -- python -m pipeline.build RECIPE` against a real head."""
     bin_folder = Path(sys.executable).parent
     environment = os.environ | {
@@ -229,7 +254,9 @@ def test_a_submitted_job_runs_as_the_readme_says(calm, tmp_path):
             text=True,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        assert (tmp_path / "data" / "manifest.parquet").exists()
+        here = command(recipe, f"output={tmp_path}/here", "run.workers=0")
+        here.communicate()
+        assert shards_of(tmp_path / "data") == shards_of(tmp_path / "here")
     finally:
         subprocess.run([ray, "stop", "--force"], env=environment, check=True)
 

@@ -39,8 +39,9 @@ def config(**changes):
     return ProposalConfig(**({"kind": "top_k", "backbone": "x", "k": 2} | changes))
 
 
-def run(backbone, examples, **changes):
-    return probe_examples(backbone, examples, config(**changes), np.random.default_rng(0))
+def run(backbone, examples, tokens_per_batch=16384, **changes):
+    rng = np.random.default_rng(0)
+    return probe_examples(backbone, examples, config(**changes), rng, tokens_per_batch)
 
 
 @pytest.mark.parametrize("tokens_per_batch", [1, 40, 10_000])
@@ -85,6 +86,12 @@ def test_masked_probing_masks_every_position_once(backbone, mask_rate, monkeypat
     assert sizes.max() - sizes.min() <= 1
     assert np.isfinite(log_probs[examples.editable]).all()
     assert (candidates[examples.editable] != examples.target[examples.editable][:, None]).all()
+
+
+def test_the_batch_size_does_not_change_what_is_found(backbone):
+    whole = run(backbone, boards(), mode="masked")
+    small = run(backbone, boards(), mode="masked", tokens_per_batch=20)
+    assert np.array_equal(whole[0], small[0])
 
 
 def test_k_is_at_most_what_there_is(backbone):

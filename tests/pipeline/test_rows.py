@@ -103,7 +103,7 @@ def test_columns_have_the_public_names(tmp_path):
 @pytest.mark.parametrize("cut", [0, 10, 500, -4])
 def test_truncated_files_are_named(cut):
     data = encode_trajectories(draw_rows())
-    with pytest.raises(StorageError, match="00017.parquet is damaged: .*; build it again"):
+    with pytest.raises(StorageError, match="00017.parquet is damaged: .*; remove it and run"):
         decode_trajectories(data[:cut], "00017.parquet")
 
 

@@ -171,7 +171,7 @@ def test_boards_come_from_a_file_as_they_are(tmp_path):
         ({"side": 16}, "side must be 4 or 9, got 16"),
         ({"train": 0, "held_out": 0}, "need boards in some split"),
         ({"images": 0}, "images must be at least 1"),
-        ({"held_out_share": 1.0}, r"held_out_share must lie in \(0, 1\), got 1.0"),
+        ({"held_out_share": 0.001}, r"held_out_share must lie in \[0.01, 0.99\], got 0.001"),
     ],
 )
 def test_bad_sources_are_refused(settings, message):

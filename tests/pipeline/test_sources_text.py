@@ -1,6 +1,8 @@
 """Text through `datasets` and a real tokenizer, both made here."""
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -81,9 +83,39 @@ def test_splits_do_not_overlap_and_follow_the_prompt(source):
     assert half.num_records() == {"train": 6, "held_out": 6}
 
 
-def test_mistakes_are_named(source, tmp_path):
+def test_missing_values_are_left_out_and_counted(source, tmp_path):
+    path = tmp_path / "holes.jsonl"
+    path.write_text('{"question": "one ?", "answer": "one"}\n{"question": "two ?", "answer": null}')
+    examples = source(data=str(path)).examples("train", 0, 9, np.random.default_rng(0))
+    assert (len(examples.example_ids), examples.num_skipped) == (1, 1)
+
+
+def test_without_a_prompt_records_are_told_by_their_response(source):
+    path = source().data.replace("sums", "many")
+    lines = [{"question": "", "answer": " ".join(["one"] * n)} for n in range(1, 9)]
+    Path(path).write_text("\n".join(map(json.dumps, lines)))
+    free = source(data=path, prompt="", held_out_share=0.5)
     rng = np.random.default_rng(0)
-    with pytest.raises(ValueError, match=r"record 0 has no field 'q', which a template names; it"):
+    counts = [len(free.examples(s, 0, 9, rng).example_ids) for s in ("train", "held_out")]
+    assert sum(counts) == 8
+    assert all(counts)
+
+
+def test_the_hash_sees_more_than_the_vocabulary(source, tokenizer, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(tokenizer, other)
+    settings = json.loads((other / "tokenizer.json").read_text())
+    settings["normalizer"] = {"type": "Lowercase"}
+    (other / "tokenizer.json").write_text(json.dumps(settings))
+    assert source().tokenizer_hash() != source(tokenizer=str(other)).tokenizer_hash()
+
+
+def test_mistakes_are_named(source, tmp_path):
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(ValueError, match="cannot load .*empty.jsonl"):
+        source(data=str(tmp_path / "empty.jsonl")).num_records()
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match=r"record 0 does not fit a template \('q'\); it has"):
         source(prompt="{q}").examples("train", 0, 1, rng)
     with pytest.raises(ValueError, match="has no mask token <gone>"):
         source(mask_token="<gone>").vocabulary()

@@ -1,6 +1,8 @@
 """Files on local disk, in memory and on S3, written whole or not at all."""
 
+import os
 import resource
+import socket
 import subprocess
 import sys
 
@@ -28,17 +30,26 @@ def test_what_is_written_is_there(storage):
     assert storage.exists("shards/b.bin")
     storage.remove(["shards/b.bin"])
     assert not storage.exists("shards/b.bin")
-    with pytest.raises(StorageError, match="b.bin is missing; build it again"):
+    with pytest.raises(StorageError, match="b.bin is missing; run the build again"):
         storage.read("shards/b.bin")
 
 
 def test_half_written_files_are_not_seen_and_swept(tmp_path):
     storage = Storage(str(tmp_path))
     storage.write("rows/a.bin", b"one")
-    (tmp_path / "rows" / "b.bin.1234.partial").write_bytes(b"tw")
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    here, rows = socket.gethostname(), tmp_path / "rows"
+    (rows / f"b.bin.{here}.{ended.pid}.12345678.partial").write_bytes(b"tw")
+    (rows / f"c.bin.{here}.{os.getpid()}.12345678.partial").write_bytes(
+        b"th"
+    )  # still being written
+    (rows / "d.bin.elsewhere.1.12345678.partial").write_bytes(b"fo")
+    (rows / "e.bin.elsewhere.1.12345678.partial").write_bytes(b"fi")
+    os.utime(rows / "e.bin.elsewhere.1.12345678.partial", (0, 0))  # long ago
     assert storage.names("rows") == {"a.bin"}
     storage.sweep("rows")
-    assert [p.name for p in (tmp_path / "rows").iterdir()] == ["a.bin"]
+    assert sorted(p.name[:5] for p in rows.iterdir()) == ["a.bin", "c.bin", "d.bin"]
 
 
 def test_relative_paths_mean_the_same_everywhere(tmp_path, monkeypatch):
@@ -70,6 +81,17 @@ def test_a_target_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot write .*file/a.bin: "):
         Storage(str(tmp_path / "file")).write("a.bin", b"one")
+
+
+def test_a_bucket_that_is_not_there_is_named(bucket):
+    with pytest.raises(StorageError, match="cannot write s3://mispelt/data/a.bin: .*bucket"):
+        Storage("s3://mispelt/data").write("a.bin", b"one")
+
+
+def test_a_file_in_place_of_a_folder_is_no_data_set(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot list .*file/rows: Not a directory"):
+        Storage(str(tmp_path / "file")).names("rows")
 
 
 def test_unknown_protocols_are_named():
