@@ -4,8 +4,9 @@ from models.backbone import Backbone
 from models.baselines import P2, Absorbing, ReMDM
 from models.beliefs import Sampling
 from models.checkpoint import CheckpointError, fingerprint, load, save
-from models.decoding import Action, Revision, RevisionPolicy, revise
+from models.decoding import RevisionPolicy, revise
 from models.history import HistoryConfig
+from models.revision import Action, Revision
 from models.sudoku import SudokuConfig, SudokuMDM
 
 __all__ = [

@@ -6,8 +6,7 @@ records what happened.
 """
 
 import math
-from dataclasses import dataclass, field, fields
-from enum import IntEnum
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -17,19 +16,7 @@ from models.backbone import Backbone
 from models.beliefs import Beliefs, Ranking, Sampling, read_beliefs
 from models.history import HistoryConfig, HistoryState
 from models.noise import Noise
-
-
-class Action(IntEnum):
-    """What happened at a position in a step."""
-
-    KEEP = 0
-    """A visible token stayed."""
-    REMASK = 1
-    """A visible token became MASK."""
-    REVEAL = 2
-    """MASK became a token."""
-    WAIT = 3
-    """MASK stayed."""
+from models.revision import Action, Record, Revision, join
 
 
 @dataclass(frozen=True)
@@ -140,33 +127,6 @@ class RevisionPolicy:
         return eligible
 
 
-@dataclass(frozen=True)
-class RevisionStats:
-    """Counts per row, [B] each."""
-
-    steps: Tensor
-    """Steps taken, the closing reveal included."""
-    forward_passes: Tensor
-    """Times the model was run on this row."""
-    remasked: Tensor
-    revealed: Tensor
-    left_masked: Tensor
-    """MASKs still there when decoding ended, revealed in a closing step of their own."""
-
-
-@dataclass(frozen=True)
-class Revision:
-    """What a decode gave and how it came about."""
-
-    tokens: Tensor
-    """Final state, [B, N]; no editable position is MASK."""
-    trajectory: Tensor
-    """States from the start to the end, [K+1, B, N] int32; a finished row repeats its last."""
-    actions: Tensor
-    """`Action` taken between them, [K, B, N] int8; KEEP once a row has finished."""
-    stats: RevisionStats
-
-
 @torch.no_grad()
 def revise(
     backbone: Backbone,
@@ -229,7 +189,7 @@ def revise(
         )
         for rows in torch.arange(tokens.shape[0]).split(batch_size or max(1, tokens.shape[0]))
     ]
-    return _join(parts, tokens)
+    return join(parts, tokens)
 
 
 def block_index(editable: Tensor, length: int) -> Tensor:
@@ -273,7 +233,7 @@ def _revise_batch(
     rows = _Rows(
         tokens, editable, attention_mask, row_ids, HistoryState(history, backbone.token_embedding)
     )
-    record = _Record(tokens)
+    record = Record(tokens)
     rows.keep(editable.any(-1))
     for step in range(max_steps):
         has_masks = rows.is_masked(backbone.mask_id).any(-1)
@@ -362,7 +322,7 @@ def _look(
 
 
 def _apply(
-    rows: _Rows, record: "_Record", view: View, remask: Tensor, reveal: Tensor, mask_id: int
+    rows: _Rows, record: Record, view: View, remask: Tensor, reveal: Tensor, mask_id: int
 ) -> None:
     """Carry the actions out and write them down."""
     revealed = torch.where(reveal, view.beliefs.candidate, rows.tokens)
@@ -374,61 +334,6 @@ def _apply(
     actions[remask] = Action.REMASK
     actions[reveal] = Action.REVEAL
     record.add(rows.index, rows.tokens, actions)
-
-
-class _Record:
-    """All states and actions of a batch, finished rows included."""
-
-    def __init__(self, tokens: Tensor) -> None:
-        self.states = [tokens.to(torch.int32)]
-        self.actions: list[Tensor] = []
-        self.steps = torch.zeros(tokens.shape[0], dtype=torch.long, device=tokens.device)
-
-    def add(self, index: Tensor, tokens: Tensor, actions: Tensor) -> None:
-        state = self.states[-1].clone()
-        state[index] = tokens.to(torch.int32)
-        taken = torch.zeros_like(state, dtype=torch.int8)
-        taken[index] = actions
-        self.states.append(state)
-        self.actions.append(taken)
-        self.steps[index] += 1
-
-    def finish(self, left_masked: Tensor) -> Revision:
-        trajectory = torch.stack(self.states)
-        actions = torch.stack(self.actions) if self.actions else trajectory[:0].to(torch.int8)
-        stats = RevisionStats(
-            steps=self.steps,
-            forward_passes=self.steps.clone(),  # one per step taken
-            remasked=(actions == Action.REMASK).sum((0, 2)),
-            revealed=(actions == Action.REVEAL).sum((0, 2)),
-            left_masked=left_masked,
-        )
-        return Revision(self.states[-1].long(), trajectory, actions, stats)
-
-
-def _join(parts: list[Revision], tokens: Tensor) -> Revision:
-    """Lay batches side by side, each filled up to the longest by repeating its last state."""
-    length = max(part.actions.shape[0] for part in parts)
-
-    def filled(part: Revision) -> tuple[Tensor, Tensor]:
-        missing = length - part.actions.shape[0]
-        states = torch.cat([part.trajectory, part.trajectory[-1:].expand(missing, -1, -1)])
-        kept = part.actions.new_full((missing, *part.actions.shape[1:]), Action.KEEP)
-        return states, torch.cat([part.actions, kept])
-
-    trajectories, actions = zip(*map(filled, parts), strict=True)
-    stats = RevisionStats(
-        *(
-            torch.cat([getattr(part.stats, f.name) for part in parts]).to(tokens.device)
-            for f in fields(RevisionStats)
-        )
-    )
-    return Revision(
-        torch.cat([part.tokens for part in parts]).to(tokens),
-        torch.cat(trajectories, 1).to(tokens.device),
-        torch.cat(actions, 1).to(tokens.device),
-        stats,
-    )
 
 
 def _check_start(

@@ -5,7 +5,7 @@ import torch
 
 from evaluation.suites.sudoku import replays, score
 from models import Action, Revision
-from models.decoding import RevisionStats
+from models.revision import RevisionStats
 
 K, X, R = Action.KEEP, Action.REMASK, Action.REVEAL
 SOLUTION = [int(c) for c in "1234341221434321"]
