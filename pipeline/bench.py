@@ -6,6 +6,7 @@ python -m pipeline.bench --no-ray    # without the parts that start Ray
 
 import argparse
 import dataclasses
+import hashlib
 import io
 import platform
 import random
@@ -30,7 +31,7 @@ from pipeline.build import ShardUnit, build_shard, shard_units
 from pipeline.jobs import ray_session, run_actors, run_tasks
 from pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig
 from pipeline.rows import decode_trajectories
-from pipeline.source import Unit, example_units, make_plan, read_examples
+from pipeline.source import Plan, Unit, example_units, make_plan, read_examples
 from pipeline.sources.sudoku import SudokuSource
 from pipeline.storage import Storage
 from pipeline.trajectory import TrajectoryConfig, state_at
@@ -75,11 +76,10 @@ def bench_build(recipe: BuildRecipe) -> None:
     """Positions per second on one core, Parquet written, against Python loops over rows."""
     plan, units, rows = make_plan(recipe), shard_units(recipe), 400
     positions = 81 * sum(unit.examples.count for unit in units)
-    boards = read_examples(plan, example_units(recipe)[0]).target[:rows].tolist()
     sides = [
         (lambda: [build_shard(plan, 1, unit) for unit in units], positions),
-        (lambda: build_by_rows(recipe, boards, with_states=False), 81 * rows),
-        (lambda: build_by_rows(recipe, boards, with_states=True), 81 * rows),
+        (lambda: build_by_rows(plan, rows, with_states=False), 81 * rows),
+        (lambda: build_by_rows(plan, rows, with_states=True), 81 * rows),
     ]
     times = [[seconds(work) / count for work, count in sides] for _ in range(5)]
     fast, lean, full = (statistics.median(column) for column in zip(*times, strict=True))
@@ -90,20 +90,25 @@ def bench_build(recipe: BuildRecipe) -> None:
     )
 
 
-def build_by_rows(recipe: BuildRecipe, boards: list[list[int]], with_states: bool) -> None:
-    """The same law as a person would first write it: row by row, position by position."""
-    chance = random.Random(0)
+def build_by_rows(plan: Plan, count: int, with_states: bool) -> None:
+    """The same job as a person would first write it: row by row, position by position."""
+    chance, recipe = random.Random(0), plan.recipe
     horizon = recipe.trajectories.horizon
     low, high = recipe.trajectories.noisy_count or (0, 0)
-    rows: list[dict[str, Any]] = []
-    for target in boards:
+    unit = example_units(recipe)[0]
+    table = pq.read_table(plan.examples.path(f"{unit.name}.parquet")).slice(0, count)
+    rows, rules = [], dict.fromkeys(("keep", "mask", "wrong"), 0)
+    for example in table.to_pylist():
+        target = list(example["target"])
         wrong, masked_at, revealed_at = list(target), [0] * 81, [0] * 81
         for i in chance.sample(range(81), chance.randint(low, high)):
             if chance.random() < recipe.trajectories.wrong_share:
                 wrong[i] = chance.choice([d for d in range(1, 10) if d != target[i]])
                 masked_at[i] = chance.randint(1, horizon - 1)
             revealed_at[i] = chance.randint(masked_at[i] + 1, horizon)
-        row: dict[str, Any] = {"target": target, "step": chance.randrange(horizon)}
+        for beta, mu in zip(masked_at, revealed_at, strict=True):
+            rules["wrong" if beta else "mask" if mu else "keep"] += 1
+        row: dict[str, Any] = example | {"target": target, "step": chance.randrange(horizon)}
         if with_states:
             row["states"] = [
                 [
@@ -115,7 +120,10 @@ def build_by_rows(recipe: BuildRecipe, boards: list[list[int]], with_states: boo
         else:
             row |= {"wrong": wrong, "masked_at": masked_at, "revealed_at": revealed_at}
         rows.append(row)
-    pq.write_table(pa.Table.from_pylist(rows), io.BytesIO(), compression="zstd")
+    out = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), out, compression="zstd")
+    hashlib.sha256(out.getvalue()).hexdigest()
+    Storage(recipe.output).write("by-rows.parquet", out.getvalue())
 
 
 def bench_bytes(recipe: BuildRecipe) -> None:

@@ -1,0 +1,13 @@
+"""The benchmark command runs and prints what it promises; no time is asserted."""
+
+import subprocess
+import sys
+
+
+def test_bench_prints_speed_size_and_share():
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline.bench", "--no-ray"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    for words in ("million positions/s", "with all states written out", "T = 64: memory", "probe:"):
+        assert words in done.stdout
