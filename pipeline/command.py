@@ -29,7 +29,7 @@ def main_for(
         formatter_class=argparse.RawTextHelpFormatter,
     )
     parser.add_argument("recipe", help="a YAML file")
-    parser.add_argument("overrides", nargs="*", metavar="section.key=value")
+    parser.add_argument("overrides", nargs="*", default=[], metavar="section.key=value")
     parser.add_argument("--dry-run", action="store_true", help="print the resolved recipe and plan")
     arguments = parser.parse_intermixed_args(argv)
     try:

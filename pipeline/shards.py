@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("uri", help="folder of a data set")
     actions = ("list", "show", "verify", "tv-bound")
     parser.add_argument("action", nargs="?", default="list", choices=actions)
-    parser.add_argument("place", nargs="*", help="for show: a shard and a row's number")
+    parser.add_argument("place", nargs="*", default=[], help="for show: a shard and a row's number")
     parser.add_argument(
         "--where", help="keep the manifest rows for which this SQL expression holds"
     )

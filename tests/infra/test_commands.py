@@ -54,6 +54,13 @@ def test_unknown_verbs_are_named():
     assert done.stderr == f"remask: no verb 'dream'; there are {', '.join(VERBS)}\n"
 
 
+@pytest.mark.parametrize("verb", ["source", "probe", "build"])
+def test_a_missing_recipe_is_all_that_is_asked_for(verb, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main([verb])
+    assert capsys.readouterr().err.endswith("arguments are required: recipe\n")
+
+
 def test_doctor_says_what_runs_and_why_not(tmp_path):
     good = remask("doctor", COLUMNS="200")
     assert good.returncode == 0

@@ -128,6 +128,23 @@ def test_remdm_remasks_and_reveals_at_its_rates(policy):
     assert out.stats.left_masked.sum() == 0
 
 
+@pytest.mark.parametrize(
+    ("policy", "shares"),
+    [
+        (ReMDM(kind="cap", eta=0.1), [0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0]),
+        (ReMDM(kind="rescale", eta=0.2), [0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 1.0]),
+        (ReMDM(kind="loop", eta=0.1), [0.25, 0.5, 0.75, 0.9, 0.9, 0.9, 0.9, 1.0]),
+    ],
+    ids=["cap", "rescale", "loop"],
+)
+def test_remdm_keeps_to_the_share_its_schedule_says_is_visible(policy, shares):
+    """Re-masking and revealing must balance: worked out by hand from α at each step's end."""
+    backbone, _, tokens = static_beliefs(300, 40)
+    out = revise(backbone, tokens, policy=policy, max_steps=8)
+    found = [(state != M).double().mean().item() for state in out.trajectory[1:]]
+    assert found == pytest.approx(shares, abs=0.025)  # five standard errors at n = 12,000
+
+
 @pytest.mark.parametrize("steps", [20, 40, 60, 100, 200])
 def test_remdm_loops_between_its_two_times_exactly(steps):
     backbone, _, tokens = static_beliefs(40, 40)
