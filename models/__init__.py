@@ -3,7 +3,7 @@
 from models.backbone import Backbone
 from models.baselines import P2, Absorbing, ReMDM
 from models.beliefs import Sampling
-from models.checkpoint import CheckpointError, fingerprint, load, save
+from models.checkpoint import CheckpointError, create, fingerprint, load, save
 from models.decoding import RevisionPolicy, revise
 from models.history import HistoryConfig
 from models.revision import Action, Revision
@@ -22,6 +22,7 @@ __all__ = [
     "Sampling",
     "SudokuConfig",
     "SudokuMDM",
+    "create",
     "fingerprint",
     "load",
     "revise",

@@ -29,6 +29,8 @@ class Backbone(nn.Module, ABC):
     """Positions it can take at most; any number when none."""
     history: HistoryConfig
     """How past states reach this model: what it was trained with."""
+    blocks: nn.ModuleList
+    """The layers that follow one another: Muon's matrices, and the units of recomputation."""
 
     @property
     @abstractmethod

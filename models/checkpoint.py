@@ -2,6 +2,7 @@
 
     config.json          format, backbone kind, its config, the history settings
     model.safetensors    one tensor per parameter
+    README.md            where it comes from, if it was trained by a recipe
 
 Nothing is unpickled and no code is run from a checkpoint. A folder appears whole or not at all.
 """
@@ -10,8 +11,7 @@ import dataclasses
 import hashlib
 import json
 import os
-import shutil
-import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,31 +19,47 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from models import adapter
 from models.backbone import Backbone
 from models.config import from_mapping
+from models.folder import CheckpointError, check_replaceable, replaced
 from models.history import HistoryConfig
 from models.sudoku import SudokuConfig, SudokuMDM
 
 FORMAT = 1
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 # A new backbone is one line here.
 BACKBONES: dict[str, tuple[type, type]] = {SudokuMDM.kind: (SudokuConfig, SudokuMDM)}
 
 
-class CheckpointError(ValueError):
-    """A folder that is not a checkpoint we can read; the message says what is wrong with it."""
+def create(settings: Mapping[str, Any], history: HistoryConfig | None = None) -> Backbone:
+    """A new backbone with random weights, from its kind and config: {kind: sudoku, side: 9}."""
+    values = dict(settings)
+    kind = values.pop("kind", None)
+    if kind not in BACKBONES:
+        raise ValueError(f"model: kind must be one of {sorted(BACKBONES)}, got {kind!r}")
+    config_type, backbone_type = BACKBONES[kind]
+    return backbone_type(from_mapping(config_type, values, "model"), history)
 
 
-def save(backbone: Backbone, path: str | os.PathLike[str]) -> None:
-    """Write a checkpoint folder, replacing a checkpoint that is there but nothing else."""
-    folder = Path(path).resolve()
-    check_target(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
-    aside.mkdir()
-    try:
+def save(
+    backbone: Backbone,
+    path: str | os.PathLike[str],
+    *,
+    tensors: Mapping[str, torch.Tensor] | None = None,
+    card: str | None = None,
+) -> None:
+    """Write a checkpoint folder, replacing a checkpoint that is there but nothing else.
+
+    Args:
+        backbone: The model.
+        path: The folder.
+        tensors: Its weights, where the model itself does not hold them whole.
+        card: What to tell people about it, as Markdown.
+    """
+    with replaced(path, (CONFIG, WEIGHTS, CARD)) as aside:
         settings = {
             "format": FORMAT,
             "kind": backbone.kind,
@@ -51,31 +67,15 @@ def save(backbone: Backbone, path: str | os.PathLike[str]) -> None:
             "history": dataclasses.asdict(backbone.history),
         }
         (aside / CONFIG).write_text(json.dumps(settings, indent=2) + "\n")
-        tensors = {name: x.detach().contiguous() for name, x in backbone.state_dict().items()}
-        save_file(tensors, aside / WEIGHTS)
-        if folder.exists():  # a kill between the two renames leaves the old one beside, whole
-            old = aside.with_name(f"{aside.name}.old")
-            folder.rename(old)
-            aside.rename(folder)
-            shutil.rmtree(old)
-        else:
-            aside.rename(folder)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        weights = backbone.state_dict() if tensors is None else tensors
+        save_file({k: x.detach().contiguous() for k, x in weights.items()}, aside / WEIGHTS)
+        if card is not None:
+            (aside / CARD).write_text(card)
 
 
 def check_target(path: str | os.PathLike[str]) -> None:
     """Raise CheckpointError if saving here would destroy something that is not a checkpoint."""
-    folder = Path(path)
-    if not folder.exists():
-        return
-    others = ["it is a file"]
-    if folder.is_dir():
-        others = sorted(x.name for x in folder.iterdir() if x.name not in (CONFIG, WEIGHTS))
-    if others:
-        raise CheckpointError(
-            f"{folder} is more than a checkpoint ({', '.join(others[:3])}); choose another folder"
-        )
+    check_replaceable(path, (CONFIG, WEIGHTS, CARD))
 
 
 def load(
@@ -84,7 +84,7 @@ def load(
     device: str | torch.device | None = None,
     dtype: torch.dtype | None = None,
 ) -> Backbone:
-    """Read a checkpoint folder, ready to decode.
+    """Read a checkpoint folder, ready to decode. An adapter comes with the model it belongs to.
 
     Args:
         path_or_name: The folder.
@@ -92,22 +92,41 @@ def load(
         dtype: What to store them in; as saved when none.
     """
     folder, device = Path(path_or_name), torch.device(device or "cpu")
+    if adapter.is_adapter(folder):
+        settings = adapter.read_settings(folder)
+        if fingerprint(settings.base) != settings.base_fingerprint:
+            raise CheckpointError(
+                f"{folder} is an adapter of another model than the one now in {settings.base}"
+            )
+        backbone = load(settings.base, device=device, dtype=dtype)
+        return adapter.put_on(backbone, folder, settings).to(device).eval()
     kind, config, history = _read_settings(folder)
-    _, backbone_type = BACKBONES[kind]
     with torch.device("meta"):
-        backbone = backbone_type(config, history)
+        backbone = BACKBONES[kind][1](config, history)
     wanted = {name: x.shape for name, x in backbone.state_dict().items()}
     tensors = _read_tensors(folder / WEIGHTS, wanted, str(device), dtype)
     backbone.load_state_dict(tensors, assign=True)
     return backbone.to(device).eval()  # buffers follow the weights
 
 
+def outline(path_or_name: str | os.PathLike[str]) -> Backbone:
+    """A checkpoint's model without its weights, on the meta device."""
+    folder = Path(path_or_name)
+    if adapter.is_adapter(folder):
+        return outline(adapter.read_settings(folder).base)
+    kind, config, history = _read_settings(folder)
+    with torch.device("meta"):
+        return BACKBONES[kind][1](config, history)
+
+
 def fingerprint(path_or_name: str | os.PathLike[str]) -> str:
     """A short hash of a checkpoint's config and weights: the same bytes, the same model."""
     folder = Path(path_or_name)
-    _read_settings(folder)
+    names = adapter.FILES if adapter.is_adapter(folder) else (CONFIG, WEIGHTS)
+    if names != adapter.FILES:
+        _read_settings(folder)
     total = hashlib.sha256()
-    for name in (CONFIG, WEIGHTS):
+    for name in names:
         with (folder / name).open("rb") as file:
             total.update(hashlib.file_digest(file, "sha256").digest())
     return total.hexdigest()[:16]

@@ -54,6 +54,10 @@ def _read(hint: Any, value: Any, where: str) -> Any:
         if isinstance(value, list | tuple) and len(value) == len(arguments):
             return tuple(_read(a, v, where) for a, v in zip(arguments, value, strict=True))
         raise ValueError(f"{where} must be {len(arguments)} values, got {value!r}")
+    if origin is dict:  # what it may hold is its reader's to say
+        if isinstance(value, Mapping):
+            return dict(value)
+        raise ValueError(f"{where} must be keys and values, got {value!r}")
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return from_mapping(hint, value, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
@@ -64,7 +68,7 @@ def _read(hint: Any, value: Any, where: str) -> Any:
 
 
 def _read_union(choices: tuple[Any, ...], value: Any, where: str) -> Any:
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and not any(get_origin(choice) is dict for choice in choices):
         return from_mapping(_choose(choices, value, where), value, where)
     for choice in choices:
         with contextlib.suppress(ValueError):

@@ -10,13 +10,8 @@ does what is missing, and the bytes are those of an undisturbed run.
 
 import contextlib
 import hashlib
-import json
-import platform
-import subprocess
 from dataclasses import dataclass
 from functools import partial
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +21,7 @@ from pipeline.command import main_for
 from pipeline.jobs import ray_session, run_tasks
 from pipeline.progress import Meter, Summary
 from pipeline.proposal import Proposal, Uniform, wrong_digit
+from pipeline.provenance import claim
 from pipeline.recipe import BuildRecipe, digest
 from pipeline.rows import SCHEMA_VERSION, Examples, TrajectoryRows, encode_trajectories
 from pipeline.source import (
@@ -39,8 +35,6 @@ from pipeline.source import (
 )
 from pipeline.storage import Storage
 from pipeline.trajectory import sample_trajectories
-
-RECIPE, PROVENANCE = "recipe.json", "provenance.json"
 
 
 @dataclass(frozen=True)
@@ -136,7 +130,7 @@ def run(recipe: BuildRecipe) -> Summary:
     """Build the shards that are missing, and close the manifest."""
     plan = make_plan(recipe)
     recipe, storage = plan.recipe, Storage(plan.recipe.output)
-    claim(plan, storage)
+    claim(storage, plan.content)
     units = shard_units(recipe)
     for folder in (manifest.SHARDS, manifest.ROWS):
         storage.sweep(folder)
@@ -155,51 +149,6 @@ def run(recipe: BuildRecipe) -> Summary:
         storage.sweep(folder)
     manifest.close(storage)
     return meter.summary(len(todo), storage.path(manifest.MANIFEST))
-
-
-def claim(plan: Plan, storage: Storage) -> None:
-    """Make sure that what is in the folder is of this recipe, and write the recipe beside it."""
-    content = json.loads(json.dumps(plan.content))
-    if storage.exists(RECIPE):
-        found = json.loads(storage.read(RECIPE))
-        if found != content:
-            changed = ", ".join(_differences(found, content))
-            raise ValueError(
-                f"{storage.uri} was built by another recipe (different: {changed}); choose another "
-                "output or go back to that recipe"
-            )
-        return
-    storage.write(PROVENANCE, json.dumps(provenance(), indent=2).encode())
-    storage.write(RECIPE, json.dumps(content, indent=2).encode())
-
-
-def provenance() -> dict[str, Any]:
-    """Versions and commit: what an output came from, besides its recipe."""
-    packages = ("remask", "numpy", "pyarrow", "polars", "ray", "torch")
-    versions = {}
-    for name in packages:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = None
-    git = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True
-    )
-    return {
-        "python": platform.python_version(),
-        "versions": versions,
-        "commit": git.stdout.strip() or None,
-    }
-
-
-def _differences(old: Any, new: Any, at: str = "") -> list[str]:
-    if isinstance(old, dict) and isinstance(new, dict):
-        return [
-            found
-            for key in sorted(old.keys() | new.keys())
-            for found in _differences(old.get(key), new.get(key), f"{at}.{key}" if at else key)
-        ]
-    return [] if old == new else [f"{at} {old!r} → {new!r}"]
 
 
 def main(argv: list[str] | None = None) -> None:

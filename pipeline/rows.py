@@ -168,9 +168,12 @@ def decode_examples(data: bytes, where: str) -> Examples:
     return _examples(table, meta)
 
 
-def decode_trajectories(data: bytes, where: str) -> TrajectoryRows:
-    """The inverse of `encode_trajectories`; `where` names the file in errors."""
-    table, meta = _from_parquet(data, TRAJECTORY_FIELDS, "trajectories", where)
+def decode_trajectories(data: bytes, where: str, rows: range | None = None) -> TrajectoryRows:
+    """The inverse of `encode_trajectories`; `where` names the file in errors.
+
+    With `rows`, only those are read, from the row groups they lie in.
+    """
+    table, meta = _from_parquet(data, TRAJECTORY_FIELDS, "trajectories", where, rows)
     examples = _examples(table, meta)
     kept, boundary = examples.is_token, np.dtype(meta["boundary_dtype"])
     revealed_at = _unpack(table["revealed_at"], boundary, kept)
@@ -248,9 +251,11 @@ def _to_parquet(columns, fields, kind: str, vocabulary: Vocabulary, extra: dict)
     return out.getvalue()
 
 
-def _from_parquet(data: bytes, fields, kind: str, where: str) -> tuple[pa.Table, dict]:
+def _from_parquet(
+    data: bytes, fields, kind: str, where: str, rows: range | None = None
+) -> tuple[pa.Table, dict]:
     try:
-        table = pq.read_table(pa.BufferReader(data), use_threads=False)  # a core per unit
+        table = _read_table(data, rows)
     except (pa.ArrowInvalid, OSError) as error:
         raise StorageError(
             f"{where} is damaged: {str(error).splitlines()[0]}; remove it and run the build again"
@@ -268,6 +273,18 @@ def _from_parquet(data: bytes, fields, kind: str, where: str) -> tuple[pa.Table,
             f"{where} has columns {table.schema.names}; remove it and run the build again"
         )
     return table, meta
+
+
+def _read_table(data: bytes, rows: range | None) -> pa.Table:
+    file = pq.ParquetFile(pa.BufferReader(data))
+    if rows is None:
+        return file.read(use_threads=False)  # a core per unit
+    edges = np.cumsum(
+        [0, *(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))]
+    )
+    first, last = np.searchsorted(edges, [rows.start, rows.stop - 1], side="right") - 1
+    table = file.read_row_groups(list(range(first, last + 1)), use_threads=False)
+    return table.slice(rows.start - int(edges[first]), len(rows))
 
 
 def _pack(values: NDArray, kept: Bools) -> pa.Array:

@@ -1,4 +1,5 @@
-"""The oracle loss: cross-entropy to the one best action at every editable position. SPEC §4.
+"""The losses: cross-entropy to the one best action at every editable position, SPEC §4, and
+the ordinary masked-diffusion loss of the baselines.
 
 A wrong visible token should become MASK, a masked position its target, a correct token itself. The
 loss is always reported in these three parts, each with how often the decoder would do the right
@@ -9,6 +10,7 @@ of a large vocabulary never exist for a whole batch.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,12 +18,17 @@ from torch.utils.checkpoint import checkpoint
 
 CHUNK_ELEMENTS = 1 << 24
 """Logits held at once."""
+BINS = 15
+"""Of p(MASK), for its calibration."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveConfig:
-    """Weights of the loss and its optional terms."""
+    """What is learned, and the weights of the loss and its optional terms."""
 
+    kind: Literal["rm", "sft", "pretrain"] = "rm"
+    """`rm` learns to revise; `sft` to fill in masked positions of E, the baseline; `pretrain` to
+    fill in masked positions anywhere, for a base of one's own."""
     floor: float = 1e-8
     """ε: probabilities are floored here, so a position costs at most -log ε ≈ 18.4. The gradient is
     that of the unfloored loss: a pretrained model gives MASK less than ε, and must leave there."""
@@ -66,6 +73,9 @@ class OracleLoss:
     unlikelihood: Tensor
     """Mean of the term, before its weight; 0 when off."""
     ordering: Tensor
+    calibration: Tensor
+    """Over visible positions by p(MASK) in BINS equal bins: how many, Σ p(MASK), how many are
+    wrong; [3, BINS]. A calibrated belief has the last two alike in every bin."""
 
 
 def oracle_action(state: Tensor, target: Tensor, mask_id: int) -> Tensor:
@@ -109,13 +119,12 @@ def oracle_loss(
     if impossible.any():
         place = impossible.nonzero()[0].tolist()
         raise ValueError(f"target must not be MASK (mask_id {mask_id}), but is at {place}")
-    per_position = [x[editable] for x in (hidden, state, target, wrong, moves)]  # [P, ...]
-    size = max(1, CHUNK_ELEMENTS // vocab_size)
-    chunks = list(zip(*(x.split(size) for x in per_position), strict=True))
-    terms = [_terms(head, chunk, mask_id, config, again=len(chunks) > 1) for chunk in chunks]
-    loss, correct, unlikely, order = (torch.cat(x) for x in zip(*terms, strict=True))
-    _, state, target, wrong, moves = per_position
-
+    hidden, state, target, wrong, moves = (
+        x[editable] for x in (hidden, state, target, wrong, moves)
+    )  # [P, ...]
+    loss, correct, belief, unlikely, order = _in_chunks(
+        head, (hidden, state, target, wrong), mask_id, vocab_size, config
+    )
     is_masked, is_kept = state == mask_id, state == target
     weight = torch.where(moves, config.edit_weight, 1.0)
     total = (weight * loss).sum() / weight.sum().clamp(min=1e-12)
@@ -132,7 +141,73 @@ def oracle_loss(
         keep=_part(loss, correct, is_kept),
         unlikelihood=unlikelihood.detach(),
         ordering=ordering.detach(),
+        calibration=_calibration(belief.detach(), ~is_masked, ~is_kept),
     )
+
+
+def masked_loss(
+    head: Callable[[Tensor], Tensor],
+    hidden: Tensor,
+    *,
+    target: Tensor,
+    maskable: Tensor,
+    is_masked: Tensor,
+    rate: Tensor,
+    mask_id: int,
+    vocab_size: int,
+    config: ObjectiveConfig,
+) -> OracleLoss:
+    """The masked-diffusion loss: -log p(target) where masked, weighted by 1 / (rate · length).
+
+    Its expectation over rates and masks bounds a row's -log-likelihood per token from above.
+
+    Args:
+        head: Hidden states [P, D] to logits [P, V].
+        hidden: Final hidden states, [B, N, D].
+        target: Clean tokens x*, [B, N].
+        maskable: Positions that may be masked, bool [B, N].
+        is_masked: Those that are, bool [B, N].
+        rate: Probability with which each was masked, [B].
+        mask_id: Id of the mask token.
+        vocab_size: V, which sets how many positions a chunk holds.
+        config: The floor.
+
+    Returns:
+        The loss, a mean over rows; all of it is in the `reveal` part.
+    """
+    where = is_masked & maskable
+    weight = 1 / (rate * maskable.sum(1).clamp(min=1))  # [B]
+    weight = weight[:, None].expand_as(where)[where]  # [P]
+    target = target.long()[where]
+    state = torch.full_like(target, mask_id)
+    loss, correct, belief, *_ = _in_chunks(
+        head, (hidden[where], state, target, target), mask_id, vocab_size, config
+    )
+    everywhere = torch.ones_like(correct)
+    none = loss.new_zeros(())
+    return OracleLoss(
+        (weight * loss).sum() / len(rate),
+        reveal=_part(loss, correct, everywhere),
+        mask=_part(loss, correct, ~everywhere),
+        keep=_part(loss, correct, ~everywhere),
+        unlikelihood=none,
+        ordering=none,
+        calibration=_calibration(belief.detach(), ~everywhere, ~everywhere),
+    )
+
+
+def _in_chunks(
+    head: Callable[[Tensor], Tensor],
+    positions: tuple[Tensor, ...],
+    mask_id: int,
+    vocab_size: int,
+    config: ObjectiveConfig,
+) -> tuple[Tensor, ...]:
+    """`_terms` over all positions, [P] each, with the logits of some at a time."""
+    size = max(1, CHUNK_ELEMENTS // vocab_size)
+    chunks = list(zip(*(x.split(size) for x in positions), strict=True))
+    terms = [_terms(head, chunk, mask_id, config, again=len(chunks) > 1) for chunk in chunks]
+    return tuple(torch.cat(x) for x in zip(*terms, strict=True))
 
 
 def _terms(
@@ -143,7 +218,8 @@ def _terms(
     *,
     again: bool,
 ) -> tuple[Tensor, ...]:
-    """Per position of a chunk, [P] each: loss, is the action right, and the two optional terms.
+    """Per position of a chunk, [P] each: loss, is the action right, p(MASK), and the two optional
+    terms.
 
     With `again`, logits are not kept for the gradient but computed once more.
     """
@@ -170,9 +246,9 @@ def _terms(
         # -log(1 - p) from log p; 1 - p is floored like every probability.
         unlikely = -torch.log((-torch.expm1(masked)).clamp(min=config.floor))
         order = (config.ordering_margin - at(target) + at(wrong)).clamp(min=0)
-        return loss, acted == label, unlikely, order
+        return loss, acted == label, masked.exp(), unlikely, order
 
-    hidden, state, target, wrong, _ = chunk
+    hidden, state, target, wrong = chunk
     if again and torch.is_grad_enabled():
         return checkpoint(compute, hidden, state, target, wrong, use_reentrant=False)
     return compute(hidden, state, target, wrong)
@@ -180,6 +256,12 @@ def _terms(
 
 def _part(loss: Tensor, correct: Tensor, where: Tensor) -> Part:
     return Part(loss.detach()[where].sum(), where.sum(), (correct & where).sum())
+
+
+def _calibration(belief: Tensor, visible: Tensor, wrong: Tensor) -> Tensor:
+    bins = (belief * BINS).long().clamp(max=BINS - 1)
+    sums = torch.stack([visible.double(), belief.double() * visible, (visible & wrong).double()])
+    return sums.new_zeros(3, BINS).index_add_(1, bins, sums)
 
 
 def _mean(x: Tensor, where: Tensor) -> Tensor:

@@ -1,0 +1,180 @@
+"""DeepSpeed at the edge: the engine, its state on disk, and a model's weights out of it."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from models import Backbone, fingerprint, save
+from models.adapter import AdapterSettings, has_adapter, save_adapter
+from training.learner import Learner
+from training.optimizer import OptimizerConfig, make_optimizer, split_parameters
+from training.plan import Plan
+from training.recipe import EngineConfig
+from training.run_folder import Checkpoint
+from training.world import World
+
+TAG, UNIVERSAL = "deepspeed", "universal"
+
+
+def engine_config(plan: Plan, world: World, *, load_universal: bool = False) -> dict[str, Any]:
+    """DeepSpeed's config for a plan, with the recipe's own keys put over ours."""
+    settings = plan.recipe.engine
+    zero: dict[str, Any] = {"stage": settings.zero_stage}
+    if settings.offload != "none":
+        zero["offload_optimizer"] = {"device": "cpu"}
+    if settings.offload == "all":
+        zero["offload_param"] = {"device": "cpu"}
+    return {
+        "train_batch_size": plan.recipe.batch_size,
+        "train_micro_batch_size_per_gpu": plan.recipe.batch_size
+        // (world.size * plan.micro_batches),
+        "gradient_accumulation_steps": plan.micro_batches,
+        "gradient_clipping": settings.clip,
+        "bf16": {"enabled": settings.precision == "bf16"},
+        "zero_optimization": zero,
+        "zero_allow_untested_optimizer": True,  # Muon, and torch's AdamW where weights are on CPU
+        "zero_force_ds_cpu_optimizer": False,  # theirs takes minutes to compile
+        "steps_per_print": 1 << 40,  # our log is enough
+        "checkpoint": {"load_universal": load_universal},
+        **settings.deepspeed,
+    }
+
+
+def make_engine(
+    learner: Learner, plan: Plan, world: World, newest: Checkpoint | None = None
+) -> tuple[Any, list[float]]:
+    """Wrap a learner for training, with the state of a checkpoint if there is one; and the peak
+    learning rates of the optimiser's groups."""
+    import deepspeed
+
+    settings = plan.recipe.engine
+    learner.to(world.device)
+    if settings.recompute:
+        recompute_blocks(learner.backbone)
+    parameters = [x for x in learner.parameters() if x.requires_grad]
+    optimizer = _optimizer(learner.backbone, parameters, plan.recipe.optimizer, settings)
+    peaks = [group["lr"] for group in optimizer.param_groups]
+    regroup = newest is not None and newest.state.world_size != world.size
+    universal = regroup and settings.zero_stage > 0
+    engine, *_ = deepspeed.initialize(
+        model=learner,
+        optimizer=optimizer,
+        model_parameters=parameters,  # pyright: ignore[reportArgumentType]
+        config=engine_config(plan, world, load_universal=bool(universal)),
+        dist_init_required=False,
+    )
+    if newest is not None:
+        _load(engine, newest, world, universal=bool(universal))
+    return engine, peaks
+
+
+def save_state(engine: Any, folder: Path) -> None:
+    """Write the engine's state; every rank takes part."""
+    engine.save_checkpoint(str(folder), tag=TAG, save_latest=False, exclude_frozen_parameters=True)
+
+
+def _load(engine: Any, newest: Checkpoint, world: World, *, universal: bool) -> None:
+    folder, tag = newest.path, TAG
+    if universal:
+        # States divided among ranks are first put together, to be divided anew.
+        folder, tag = newest.path.with_name(f".{newest.path.name}.{UNIVERSAL}"), UNIVERSAL
+        if world.is_first:
+            _to_universal(newest.path / TAG, folder / tag)
+        world.wait()
+    path, _ = engine.load_checkpoint(
+        str(folder), tag=tag, load_lr_scheduler_states=False, load_module_strict=False
+    )
+    if path is None:
+        raise RuntimeError(f"DeepSpeed could not read {folder / tag}")
+
+
+def _to_universal(source: Path, target: Path) -> None:
+    command = [sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal"]
+    arguments = ["--input_folder", str(source), "--output_folder", str(target)]
+    done = subprocess.run(
+        [*command, *arguments, "--inject_missing_state"], capture_output=True, text=True
+    )
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise RuntimeError(
+            f"cannot go on with another number of ranks: {reason}; use as many as before"
+        )
+
+
+def whole_weights(backbone: Backbone, world: World) -> dict[str, Tensor] | None:
+    """A model's weights on the first rank where ZeRO divides them; none where it does not."""
+    divided = [x for x in backbone.parameters() if hasattr(x, "ds_id")]
+    if not divided:
+        return None
+    from deepspeed.runtime.zero import GatheredParameters
+
+    weights = {}
+    for name, parameter in backbone.named_parameters():
+        with GatheredParameters([parameter]):
+            if world.is_first:
+                weights[name] = parameter.detach().cpu().clone()
+    return weights
+
+
+def save_model(
+    backbone: Backbone, path: Path, weights: Mapping[str, Tensor] | None, card: str, plan: Plan
+) -> None:
+    """Write the model, or its adapter if that is what was trained."""
+    recipe = plan.recipe
+    if not (recipe.lora and recipe.start and has_adapter(backbone)):
+        return save(backbone, path, tensors=weights, card=card)
+    settings = AdapterSettings(
+        base=str(Path(recipe.start).absolute()),
+        base_fingerprint=fingerprint(recipe.start),
+        rank=recipe.lora.rank,
+        alpha=recipe.lora.alpha,
+        history=backbone.history,
+    )
+    return save_adapter(
+        backbone, path, settings, tensors=dict(weights) if weights else None, card=card
+    )
+
+
+def recompute_blocks(backbone: Backbone) -> None:
+    """Keep only each block's input for the gradient, and compute the rest again."""
+    for block in backbone.blocks:
+        block.forward = _recomputed(block.forward)
+
+
+def _recomputed(forward: Any) -> Any:
+    def run(*arguments: Any) -> Any:
+        return checkpoint(forward, *arguments, use_reentrant=False)
+
+    return run
+
+
+def _optimizer(
+    backbone: Backbone,
+    parameters: list[nn.Parameter],
+    config: OptimizerConfig,
+    settings: EngineConfig,
+) -> torch.optim.Optimizer:
+    if config.kind == "adamw" or settings.zero_stage == 0:
+        return make_optimizer(backbone, parameters, config)
+    # ZeRO flattens parameters; DeepSpeed's own Muon works on the matrices before that.
+    from deepspeed.runtime.zero.muon.muon_optimizer import MuonWithAuxAdam
+
+    matrices, rest = split_parameters(backbone, parameters)
+    for parameter in parameters:
+        parameter.use_muon = False  # pyright: ignore[reportAttributeAccessIssue]
+    for parameter in matrices:
+        parameter.use_muon = True  # pyright: ignore[reportAttributeAccessIssue]
+    decay = config.weight_decay
+    groups = [
+        {"params": matrices, "use_muon": True, "lr": config.lr, "momentum": config.momentum,
+         "weight_decay": decay},
+        {"params": rest, "use_muon": False, "lr": config.lr * config.adamw_share,
+         "betas": config.betas, "eps": 1e-8, "weight_decay": decay},
+    ]  # fmt: skip
+    return MuonWithAuxAdam([group for group in groups if group["params"]])

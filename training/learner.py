@@ -1,0 +1,156 @@
+"""A backbone with its objective as one module: a batch in, the loss and its sums out.
+
+DeepSpeed wraps a module and calls it, so all that touches parameters happens in `forward`.
+"""
+
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor, nn
+
+from kernels import state_at
+from models import Backbone
+from models.history import encode_rows
+from models.noise import MASKING, RATE, Noise
+from training.loader import Batch
+from training.objective import BINS, ObjectiveConfig, OracleLoss, masked_loss, oracle_loss
+
+LOWEST_RATE = 1e-3
+PARTS = ("reveal", "mask", "keep")
+HEAD = 6  # micro-batches, rows, tokens; loss, unlikelihood, ordering
+
+
+class Learner(nn.Module):
+    """What is trained."""
+
+    def __init__(
+        self, backbone: Backbone, config: ObjectiveConfig, *, horizon: int, seed: int
+    ) -> None:
+        super().__init__()
+        self.backbone, self.config = backbone, config
+        self._horizon, self._seed = horizon, seed
+
+    def forward(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
+        """The loss to minimise, and the sums that `Tally` reads.
+
+        Args:
+            batch: Trajectory rows.
+            step: Of training; with a row's number it decides what is masked in `sft`.
+        """
+        loss = self._revision_loss(batch) if self.config.kind == "rm" else self._masked(batch, step)
+        return loss.total, _sums(loss, batch)
+
+    def _revision_loss(self, batch: Batch) -> OracleLoss:
+        state = state_at(
+            batch.target,
+            batch.wrong,
+            batch.masked_at,
+            batch.revealed_at,
+            batch.step[:, None],
+            self.backbone.mask_id,
+        )
+        return oracle_loss(
+            self.backbone.head,
+            self._hidden(batch, self._horizon),
+            state=state,
+            target=batch.target,
+            wrong=batch.wrong,
+            moves=batch.revealed_at > 0,
+            editable=batch.editable,
+            mask_id=self.backbone.mask_id,
+            vocab_size=self.backbone.vocab_size,
+            config=self.config,
+        )
+
+    def _masked(self, batch: Batch, step: int) -> OracleLoss:
+        maskable = batch.is_token if self.config.kind == "pretrain" else batch.editable
+        noise = Noise(self._seed, step, batch.row_ids)
+        rate = LOWEST_RATE + (1 - LOWEST_RATE) * noise.uniform(1, RATE)[:, 0]  # [B]
+        is_masked = maskable & (noise.uniform(maskable.shape[1], MASKING) < rate[:, None])
+        # A trajectory of one step: MASK now, the target next.
+        masked = replace(
+            batch,
+            wrong=batch.target,
+            masked_at=torch.zeros_like(batch.masked_at),
+            revealed_at=is_masked.to(batch.revealed_at.dtype),
+            step=torch.zeros_like(batch.step),
+        )
+        return masked_loss(
+            self.backbone.head,
+            self._hidden(masked, 1),
+            target=batch.target,
+            maskable=maskable,
+            is_masked=is_masked,
+            rate=rate.float(),
+            mask_id=self.backbone.mask_id,
+            vocab_size=self.backbone.vocab_size,
+            config=self.config,
+        )
+
+    def _hidden(self, batch: Batch, horizon: int) -> Tensor:
+        weight = self.backbone.token_embedding
+        embeds = encode_rows(
+            weight,
+            batch.target,
+            batch.wrong,
+            batch.masked_at,
+            batch.revealed_at,
+            batch.step,
+            mask_id=self.backbone.mask_id,
+            horizon=horizon,
+            config=self.backbone.history,
+        )
+        attention_mask = None if bool(batch.is_token.all()) else batch.is_token
+        return self.backbone.hidden(embeds.to(weight.dtype), attention_mask=attention_mask)
+
+
+@dataclass
+class Tally:
+    """Sums over micro-batches, positions and ranks, and what they say."""
+
+    sums: Tensor
+
+    @staticmethod
+    def size() -> int:
+        return HEAD + 3 * len(PARTS) + 3 * BINS
+
+    @property
+    def rows(self) -> int:
+        return int(self.sums[1])
+
+    @property
+    def tokens(self) -> int:
+        return int(self.sums[2])
+
+    def summary(self) -> dict[str, float]:
+        """Means, by name; parts without a position are left out."""
+        values = self.sums.tolist()
+        count, _, _, loss, unlikelihood, ordering = values[:HEAD]
+        count = max(count, 1)
+        found = {"loss": loss / count}
+        for i, name in enumerate(PARTS):
+            loss_sum, positions, correct = values[HEAD + 3 * i : HEAD + 3 * i + 3]
+            if positions:
+                found |= {
+                    f"{name}_loss": loss_sum / positions,
+                    f"{name}_accuracy": correct / positions,
+                    f"{name}_count": positions,
+                }
+        if unlikelihood:
+            found["unlikelihood"] = unlikelihood / count
+        if ordering:
+            found["ordering"] = ordering / count
+        visible, belief, wrong = self.sums[HEAD + 3 * len(PARTS) :].view(3, BINS)
+        if visible.sum() > 0:
+            found["calibration_error"] = float((belief - wrong).abs().sum() / visible.sum())
+        return found
+
+
+def _sums(loss: OracleLoss, batch: Batch) -> Tensor:
+    counts = [torch.ones_like(loss.total), loss.total.new_tensor(len(batch.row_ids))]
+    means = [loss.total.detach(), loss.unlikelihood, loss.ordering]
+    head = [*counts, batch.is_token.sum(), *means]
+    parts = [getattr(getattr(loss, name), f.name) for name in PARTS for f in fields(loss.reveal)]
+    return torch.cat(
+        [torch.stack([x.double() for x in [*head, *parts]]), loss.calibration.flatten()]
+    )

@@ -1,0 +1,452 @@
+"""Shards to batches: streamed, shuffled, resumable at a row, the same rows for any number of ranks.
+
+The order of an epoch follows from (seed, epoch): shards are shuffled and laid end to end, and the
+line is cut into lanes of equal length. Each lane shuffles its rows within a buffer, and every batch
+takes the same number of rows from every lane. A rank owns a part of each batch and so reads only
+the lanes that part comes from. Nothing depends on how many ranks there are, so a run may go on with
+more or fewer of them, and where it stands is one number: batches done.
+
+Within a buffer rows are grouped by length, and the lanes take groups of like length at the same
+time, so that padding is small on every rank.
+"""
+
+import hashlib
+import queue
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pipeline import manifest, open_manifest
+from pipeline.rows import SCHEMA_VERSION, TrajectoryRows, decode_trajectories
+from pipeline.storage import Storage, StorageError
+from pipeline.trajectory import Bools, Ints
+
+MOST_LANES = 8
+PREFETCHED = 4
+"""Batches made ahead of the one in use."""
+_SHARDS, _ROWS, _GROUPS = range(3)  # what is being shuffled
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Trajectory rows as tensors: int32 [B, N] unless noted."""
+
+    target: Tensor
+    wrong: Tensor
+    masked_at: Tensor
+    revealed_at: Tensor
+    step: Tensor
+    """[B]."""
+    editable: Tensor
+    """Bool."""
+    is_token: Tensor
+    """Bool, false at padding."""
+    row_ids: Tensor
+    """Number of each row in the data set, int64 [B]."""
+
+    def to(self, device: torch.device) -> "Batch":
+        moved = (x.to(device, non_blocking=True) for x in vars(self).values())
+        return Batch(*moved)
+
+    def __getitem__(self, rows: slice | Tensor) -> "Batch":
+        """Some rows, padded to the longest of them."""
+        width = int(self.is_token[rows].sum(1).max())
+        return Batch(*(x[rows, :width] if x.ndim == 2 else x[rows] for x in vars(self).values()))
+
+    def pin(self) -> "Batch":
+        return Batch(*(x.pin_memory() for x in vars(self).values()))
+
+
+class ShardSet:
+    """One split of a data set: what its manifest says, and its rows by number."""
+
+    def __init__(self, uri: str, split: str) -> None:
+        self.uri, self.split = uri, split
+        table = open_manifest(uri)
+        self._check_columns(table)
+        self.splits = set(table.filter(pl.col("rows") > 0).collect()["split"])
+        """All that the data set has rows of."""
+        table = table.filter(pl.col("split") == split).sort("shard").collect()
+        if not table["rows"].sum():
+            raise ValueError(
+                f"{uri} has no rows of split {split!r}; build some with `remask build`"
+            )
+        self.table = table
+        self._storage = Storage(uri)
+        self._edges = np.concatenate([[0], np.cumsum(table["rows"].to_numpy())])
+        self._verified: set[int] = set()
+        self._recent: OrderedDict[int, bytes] = OrderedDict()
+        self._most_recent = 1
+
+    @property
+    def num_rows(self) -> int:
+        return int(self._edges[-1])
+
+    @property
+    def sizes(self) -> Ints:
+        """Rows of each shard, [S]."""
+        return np.diff(self._edges)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short hash of the shards' checksums: the same rows, the same data."""
+        lines = "\n".join(self.table["sha256"])
+        return hashlib.sha256(lines.encode()).hexdigest()[:16]
+
+    def the(self, column: str) -> Any:
+        """The value that all shards share in a column."""
+        values = self.table[column].unique().to_list()
+        if len(values) > 1:
+            raise ValueError(f"shards of {self.uri} differ in {column}: {sorted(values)}")
+        return values[0]
+
+    def read(self, shard: int, rows: range) -> TrajectoryRows:
+        """Some rows of a shard, from the row groups they lie in."""
+        path = self.table["path"][shard]
+        found = decode_trajectories(self._bytes(shard, path), self._storage.path(path), rows)
+        if len(found.examples.example_ids) != len(rows):
+            raise StorageError(self._mend(path, "has fewer rows than its manifest says"))
+        return found
+
+    def names(self, row_ids: Ints) -> list[str]:
+        """Shard, row and example of rows, for messages."""
+        shards = np.searchsorted(self._edges, row_ids, side="right") - 1
+        names = []
+        for row_id, shard in zip(row_ids.tolist(), shards.tolist(), strict=True):
+            row = row_id - int(self._edges[shard])
+            found = self.read(shard, range(row, row + 1)).examples.example_ids[0]
+            names.append(f"{self.table['shard'][shard]}:{row} ({found})")
+        return names
+
+    def row_ids(self, shard: int, rows: range) -> Ints:
+        return int(self._edges[shard]) + np.arange(rows.start, rows.stop)
+
+    def keep(self, count: int) -> None:
+        """Hold this many shards' bytes in memory, for readers that share them."""
+        self._most_recent = count
+
+    def _bytes(self, shard: int, path: str) -> bytes:
+        if shard in self._recent:
+            self._recent.move_to_end(shard)
+            return self._recent[shard]
+        data = self._storage.read(path)
+        if shard not in self._verified:
+            if hashlib.sha256(data).hexdigest() != self.table["sha256"][shard]:
+                raise StorageError(self._mend(path, "does not match its checksum"))
+            self._verified.add(shard)
+        self._recent[shard] = data
+        while len(self._recent) > self._most_recent:
+            self._recent.popitem(last=False)
+        return data
+
+    def _mend(self, path: str, problem: str) -> str:
+        return (
+            f"{self._storage.path(path)} {problem}; run `remask shards {self.uri} verify --repair` "
+            "and build again"
+        )
+
+    def _check_columns(self, table: pl.LazyFrame) -> None:
+        missing = sorted(set(manifest.SCHEMA) - set(table.collect_schema().names()))
+        if missing:
+            raise ValueError(
+                f"the manifest of {self.uri} lacks the columns {missing}; rebuild it with `remask "
+                "build`"
+            )
+        counts = table.select("num_shards", "schema_version").unique().collect()
+        versions = counts["schema_version"].unique().to_list()
+        if versions and versions != [SCHEMA_VERSION]:
+            raise ValueError(
+                f"{self.uri} has schema version {max(versions)}, this reader takes "
+                f"{SCHEMA_VERSION}; rebuild it with `remask build`"
+            )
+        found, planned = table.select(pl.len()).collect().item(), counts["num_shards"].max()
+        if found and found < planned:  # pyright: ignore[reportOperatorIssue]
+            raise ValueError(
+                f"{self.uri} has {found} of its {planned} shards; finish it with `remask build`"
+            )
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which row comes when, as a function of the seed and the epoch; knows no ranks.
+
+    A lane is an endless line of positions: its stretch of epoch 0, then of epoch 1, and so on.
+    """
+
+    sizes: Ints
+    """Rows of each shard, [S]."""
+    batch_size: int
+    """Rows of a step over all ranks."""
+    seed: int
+    buffer: int
+    """Rows that are shuffled together, over all lanes."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "buffer"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    @cached_property
+    def num_rows(self) -> int:
+        return int(self.sizes.sum())
+
+    @cached_property
+    def num_lanes(self) -> int:
+        """The most that divide a batch and leave each a row."""
+        most = min(MOST_LANES, self.num_rows)
+        return max(n for n in range(1, most + 1) if self.batch_size % n == 0)
+
+    @property
+    def rows_per_lane(self) -> int:
+        """Rows a batch takes from each lane."""
+        return self.batch_size // self.num_lanes
+
+    def epoch(self, lane: int, position: int) -> int:
+        """The epoch that a lane is in."""
+        return (self.num_lanes * (position + 1) - 1 - lane) // self.num_rows
+
+    def stretch(self, lane: int, epoch: int) -> range:
+        """A lane's positions of an epoch. Lanes never differ by more than a row in all they hold,
+        so whole epochs are done when their rows are."""
+        first, last = ((self.num_rows * e + lane) // self.num_lanes for e in (epoch, epoch + 1))
+        return range(first, last)
+
+    def block(self, lane: int, position: int) -> range:
+        """The positions of a lane that are shuffled together with this one: of one epoch."""
+        stretch = self.stretch(lane, self.epoch(lane, position))
+        whole = max(1, self.buffer // self.batch_size) * self.rows_per_lane
+        first = position // whole * whole
+        return range(max(first, stretch.start), min(first + whole, stretch.stop))
+
+    def pieces(self, lane: int, block: range) -> Iterator[tuple[int, range]]:
+        """The shards, and the rows of each, that a block lies in."""
+        epoch = self.epoch(lane, block.start)
+        order, starts = self._line(epoch)
+        before = sum(len(self.stretch(other, epoch)) for other in range(lane))
+        at = before + block.start - self.stretch(lane, epoch).start
+        stop = at + len(block)
+        while at < stop:
+            i = int(np.searchsorted(starts, at, side="right")) - 1
+            end = min(stop, int(starts[i + 1]))
+            yield int(order[i]), range(at - int(starts[i]), end - int(starts[i]))
+            at = end
+
+    def shuffle(self, lane: int, block: range, lengths: Ints) -> Ints:
+        """The order in which a block's rows are served, by their lengths.
+
+        A batch's rows are of like length, and which length comes next is the same for all lanes.
+        Rows of one length come in any order, lane by lane.
+        """
+        epoch = self.epoch(lane, block.start)
+        chance = self._rng(_ROWS, epoch, lane, block.start).permutation(len(block))
+        by_length = chance[np.argsort(lengths[chance], kind="stable")]
+        size = self.rows_per_lane
+        head = min(-block.start % size, len(block))  # the rest of a batch begun before
+        groups = (len(block) - head) // size
+        turn = self._rng(_GROUPS, epoch, block.start // size).permutation(groups)
+        body = by_length[: groups * size].reshape(groups, size)[turn].reshape(-1)
+        rest = by_length[groups * size :]
+        return np.concatenate([rest[:head], body, rest[head:]])
+
+    def _line(self, epoch: int) -> tuple[Ints, Ints]:
+        """The epoch's shards in order, [S], and where each begins in the line, [S + 1]."""
+        order = self._rng(_SHARDS, epoch).permutation(len(self.sizes))
+        return order, np.concatenate([[0], np.cumsum(self.sizes[order])])
+
+    def _rng(self, *key: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, *key])
+
+
+class Loader:
+    """The part of every batch that one rank gets, in micro-batches."""
+
+    def __init__(
+        self,
+        shards: ShardSet,
+        order: Order,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        micro_batches: int = 1,
+    ) -> None:
+        rows, left = divmod(order.batch_size, world_size)
+        if left or rows % micro_batches:
+            raise ValueError(
+                f"batch_size {order.batch_size} must be a multiple of ranks × micro-batches "
+                f"({world_size} × {micro_batches})"
+            )
+        if order.num_rows < world_size:
+            raise ValueError(
+                f"{shards.uri} has {order.num_rows} rows for {world_size} ranks; use fewer ranks"
+            )
+        self._rows_per_lane, self._micro_rows = order.rows_per_lane, rows // micro_batches
+        mine = range(rank * rows, (rank + 1) * rows)
+        self._parts = list(_by_lane(mine, order.rows_per_lane))
+        self._lanes = {lane: _Lane(shards, order, lane) for lane, _ in self._parts}
+        shards.keep(len(self._lanes) + 1)
+
+    def batches(self, first_step: int = 0) -> Iterator[list[Batch]]:
+        """The micro-batches of one step after another, without end."""
+        step = first_step
+        while True:
+            parts = []
+            for lane, rows in self._parts:
+                at = step * self._rows_per_lane
+                parts += self._lanes[lane].take(range(at + rows.start, at + rows.stop))
+            joined = _Rows.join(parts)
+            size = self._micro_rows
+            yield [joined[i : i + size].to_batch() for i in range(0, len(joined.row_ids), size)]
+            step += 1
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows as arrays: [B, N], or [B]."""
+
+    target: Ints
+    wrong: Ints
+    masked_at: Ints
+    revealed_at: Ints
+    editable: Bools
+    step: Ints
+    lengths: Ints
+    row_ids: Ints
+
+    def __getitem__(self, rows: slice | Ints) -> "_Rows":
+        return _Rows(*(x[rows] for x in vars(self).values()))
+
+    @staticmethod
+    def join(parts: "list[_Rows]") -> "_Rows":
+        """Some rows after others, padded to the longest of them."""
+        if len(parts) == 1:
+            return parts[0]
+        width = max(int(part.lengths.max(initial=0)) for part in parts)
+        columns = zip(*(vars(part).values() for part in parts), strict=True)
+        return _Rows(*(_stack(arrays, width) for arrays in columns))
+
+    def to_batch(self) -> Batch:
+        width = int(self.lengths.max(initial=0))
+        grids = (self.target, self.wrong, self.masked_at, self.revealed_at)
+        return Batch(
+            *(torch.from_numpy(x[:, :width].astype(np.int32)) for x in grids),
+            step=torch.from_numpy(self.step.astype(np.int32)),
+            editable=torch.from_numpy(np.ascontiguousarray(self.editable[:, :width])),
+            is_token=torch.from_numpy(np.arange(width) < self.lengths[:, None]),
+            row_ids=torch.from_numpy(self.row_ids.astype(np.int64)),
+        )
+
+
+class _Lane:
+    """One lane's rows in the order they are served; holds the block in use."""
+
+    def __init__(self, shards: ShardSet, order: Order, lane: int) -> None:
+        self._shards, self._order, self._lane = shards, order, lane
+        self._block, self._rows = range(0), None
+
+    def take(self, positions: range) -> list[_Rows]:
+        """The rows at some positions, in as many parts as they have blocks."""
+        parts, at = [], positions.start
+        while at < positions.stop:
+            if self._rows is None or at not in self._block:
+                self._block = self._order.block(self._lane, at)
+                self._rows = self._read(self._block)
+            stop = min(positions.stop, self._block.stop)
+            parts.append(self._rows[at - self._block.start : stop - self._block.start])
+            at = stop
+        return parts
+
+    def _read(self, block: range) -> _Rows:
+        pieces = self._order.pieces(self._lane, block)
+        rows = _Rows.join([_to_rows(self._shards, *piece) for piece in pieces])
+        return rows[self._order.shuffle(self._lane, block, rows.lengths)]
+
+
+class Prefetched:
+    """An iterator whose items a thread makes ahead; close it, or use it as a context."""
+
+    def __init__(self, items: Iterator[list[Batch]], *, pin: bool = False) -> None:
+        self._items, self._pin = items, pin
+        self._queue: queue.Queue[Any] = queue.Queue(PREFETCHED)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="loader")
+        self._thread.start()
+
+    def __enter__(self) -> "Prefetched":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __next__(self) -> list[Batch]:
+        item = self._queue.get()
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            for item in self._items:
+                if not self._put([batch.pin() for batch in item] if self._pin else item):
+                    return
+        except Exception as error:
+            self._put(error)
+
+    def _put(self, item: Any) -> bool:
+        while not self._stop.is_set():
+            try:
+                self._queue.put(item, timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+
+def _by_lane(rows: range, rows_per_lane: int) -> Iterator[tuple[int, range]]:
+    """The lanes that some rows of a batch come from, and which of each lane's rows."""
+    at = rows.start
+    while at < rows.stop:
+        lane = at // rows_per_lane
+        begin = lane * rows_per_lane
+        stop = min(rows.stop, begin + rows_per_lane)
+        yield lane, range(at - begin, stop - begin)
+        at = stop
+
+
+def _to_rows(shards: ShardSet, shard: int, rows: range) -> _Rows:
+    found = shards.read(shard, rows)
+    drawn = found.trajectories
+    return _Rows(
+        drawn.target,
+        drawn.wrong,
+        drawn.masked_at,
+        drawn.revealed_at,
+        drawn.editable,
+        drawn.step,
+        found.examples.lengths,
+        shards.row_ids(shard, rows),
+    )
+
+
+def _stack(arrays: tuple[NDArray, ...], width: int) -> NDArray:
+    if arrays[0].ndim == 1:
+        return np.concatenate(arrays)
+    out = np.zeros((sum(map(len, arrays)), width), arrays[0].dtype)
+    at = 0
+    for array in arrays:
+        kept = array[:, :width]
+        out[at : at + len(array), : kept.shape[1]] = kept
+        at += len(array)
+    return out

@@ -1,0 +1,111 @@
+"""All that can be known, and refused, before anything expensive starts."""
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from models import Backbone, HistoryConfig, create, fingerprint, load
+from models.adapter import add_lora
+from models.checkpoint import outline
+from training.loader import Loader, Order, ShardSet
+from training.recipe import TrainRecipe
+from training.world import World
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A recipe and what it comes to, on its data and with so many ranks."""
+
+    recipe: TrainRecipe
+    train: ShardSet
+    held_out: ShardSet | None
+    steps: int
+    micro_batches: int
+    """Parts that each rank's rows of a batch come in."""
+    horizon: int
+
+    @cached_property
+    def order(self) -> Order:
+        recipe = self.recipe
+        return Order(self.train.sizes, recipe.batch_size, recipe.seed, recipe.shuffle_buffer)
+
+    @cached_property
+    def start(self) -> str | None:
+        """Fingerprint of the checkpoint that is trained on."""
+        return fingerprint(self.recipe.start) if self.recipe.start else None
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What the outcome depends on, data and start included."""
+        return {**self.recipe.content, "data": self.train.fingerprint, "start": self.start}
+
+    def make_backbone(self) -> Backbone:
+        """The model to train: the same weights on every rank and every launch."""
+        recipe = self.recipe
+        if recipe.start is not None:
+            backbone = load(recipe.start)
+            backbone.history = self._history(recipe.history or backbone.history)
+            if recipe.lora:
+                add_lora(backbone, recipe.lora.rank, recipe.lora.alpha, recipe.lora.dropout)
+            return backbone.train()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(recipe.seed)
+            return create(recipe.model or {}, self._history(recipe.history or HistoryConfig()))
+
+    def _history(self, history: HistoryConfig) -> HistoryConfig:
+        if self.recipe.objective.kind == "rm":
+            return history
+        return dataclasses.replace(history, variant="none")
+
+
+def make_plan(recipe: TrainRecipe, world: World) -> Plan:
+    """Read what the recipe names and check that it fits together.
+
+    Raises ValueError, saying what does not fit and what to do.
+    """
+    train = ShardSet(recipe.shards, "train")
+    held_out = None
+    if recipe.held_out.every and "held_out" in train.splits:
+        held_out = ShardSet(recipe.shards, "held_out")
+    per_rank, left = divmod(recipe.batch_size, world.size)
+    micro = recipe.engine.micro_batch_size or per_rank
+    if left or per_rank % micro:
+        raise ValueError(
+            f"batch_size {recipe.batch_size} must be a multiple of ranks × micro_batch_size "
+            f"({world.size} × {micro})"
+        )
+    plan = Plan(
+        recipe,
+        train,
+        held_out,
+        recipe.num_steps(train.num_rows),
+        per_rank // micro,
+        train.the("horizon"),
+    )
+    Loader(train, plan.order, rank=world.rank, world_size=world.size)
+    _check_model(plan)
+    return plan
+
+
+def _check_model(plan: Plan) -> None:
+    """Does the data set's vocabulary belong to the model?"""
+    recipe = plan.recipe
+    with torch.device("meta"):
+        backbone = outline(recipe.start) if recipe.start else create(recipe.model or {})
+    for shards in (plan.train, plan.held_out):
+        if shards is None:
+            continue
+        for name, mine in (("vocab_size", backbone.vocab_size), ("mask_id", backbone.mask_id)):
+            if shards.the(name) != mine:
+                raise ValueError(
+                    f"{shards.uri} has {name} {shards.the(name)}, the model {mine}; train a model "
+                    "of the data's vocabulary, or build shards for this model"
+                )
+        if shards.the("horizon") != plan.horizon:
+            raise ValueError(
+                f"{shards.uri} has horizon {shards.the('horizon')} in {shards.split} and "
+                f"{plan.horizon} in {plan.train.split}; build both with one recipe"
+            )

@@ -1,0 +1,82 @@
+"""Trajectory shards → a model that revises, one rank of it: DeepSpeed's launcher starts this.
+
+Kill it anywhere and start it again: it goes on from its last checkpoint as if nothing had happened.
+
+    remask train training/recipes/sudoku.yaml                        # sized for this machine
+    deepspeed --module training.train training/recipes/sudoku.yaml
+    deepspeed --hostfile hosts --module training.train RECIPE batch_size=512
+"""
+
+import argparse
+import ctypes
+import sys
+
+import yaml
+
+from pipeline.command import plain
+from pipeline.recipe import load_recipe
+from pipeline.storage import StorageError
+from training.recipe import TrainRecipe
+from training.world import World
+
+# Of glibc's mallopt.
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="training.train",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    add_arguments(parser)
+    parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)  # from the launcher
+    arguments = parser.parse_intermixed_args(argv)
+    keep_memory()
+    run(arguments.recipe, arguments.overrides, dry_run=arguments.dry_run)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("recipe", help="a YAML file")
+    parser.add_argument("overrides", nargs="*", default=[], metavar="section.key=value")
+    parser.add_argument("--dry-run", action="store_true", help="print the resolved recipe and plan")
+
+
+def run(path: str, overrides: list[str], *, dry_run: bool) -> None:
+    """Train; exit 2 for a wrong request, 1 for a failed run."""
+    from training.plan import make_plan
+    from training.trainer import TrainingError, train
+
+    world = World.from_environment()
+    try:
+        recipe = load_recipe(TrainRecipe, path, overrides)
+        if dry_run:
+            plan = make_plan(recipe, world)
+            print(yaml.safe_dump(plain(recipe), sort_keys=False), end="")
+            print(f"# train: {plan.steps} steps on {plan.train.num_rows} rows, {world.size} ranks")
+            return
+        outcome = train(recipe)
+        if world.is_first:
+            print(outcome or f"train: was finished already: {recipe.output}")
+    except ValueError as error:
+        _exit(2, error, world)
+    except (StorageError, TrainingError) as error:
+        _exit(1, error, world)
+
+
+def keep_memory() -> None:
+    """Let malloc keep what is freed: fresh pages cost more than a tenth of a step on CPUs."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        for option, value in ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, -1), (_TOP_PAD, 1 << 28)):
+            libc.mallopt(option, value)
+
+
+def _exit(status: int, error: Exception, world: World) -> None:
+    if world.is_first:  # the others found the same
+        print(f"remask train: {error}", file=sys.stderr)
+    raise SystemExit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,285 @@
+"""The training loop: shards in, checkpoints out, the same with any backbone and objective.
+
+Everything a step does follows from the recipe and the step's number: its rows, its masks, its
+learning rate, its dropout. So a run that was killed goes on from its last checkpoint as if it had
+not been, and nothing but weights and optimiser need be stored.
+"""
+
+import contextlib
+import math
+import signal
+import statistics
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import torch
+from torch import Tensor
+
+from pipeline.provenance import claim
+from pipeline.recipe import digest
+from pipeline.storage import Storage
+from training.card import model_card
+from training.engine import make_engine, save_model, save_state, whole_weights
+from training.held_out import HeldOut
+from training.learner import Learner, Tally
+from training.loader import Batch, Loader, Prefetched
+from training.logs import Log
+from training.plan import Plan, make_plan
+from training.recipe import TrainRecipe
+from training.run_folder import Checkpoint, RunFolder, State
+from training.world import World
+
+MOST_NAMED = 8
+"""Rows named in an error."""
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message says at which step and why."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended."""
+
+    step: int
+    steps: int
+    scores: dict[str, float] | None
+    path: str
+
+    def __str__(self) -> str:
+        if self.step < self.steps:
+            return f"train: stopped and saved at step {self.step} of {self.steps}: {self.path}"
+        scores = self.scores or {}
+        shown = ", ".join(f"{k} {scores[k]:.4f}" for k in ("exact", "loss") if k in scores)
+        return f"train: {self.steps} steps done{f' ({shown})' if shown else ''}: {self.path}"
+
+
+class Trainer:
+    """One rank's part in a run."""
+
+    def __init__(self, plan: Plan, folder: RunFolder, world: World) -> None:
+        recipe = plan.recipe
+        self._plan, self._folder, self._world, self._recipe = plan, folder, world, recipe
+        backbone = plan.make_backbone()
+        self._learner = Learner(backbone, recipe.objective, horizon=plan.horizon, seed=recipe.seed)
+        self._held_out = None
+        if recipe.held_out.every and plan.held_out is not None:
+            self._held_out = HeldOut(
+                plan.held_out, recipe.held_out, world, together=recipe.engine.zero_stage == 3
+            )
+        newest = self._newest()
+        self._engine, self._peaks = make_engine(self._learner, plan, world, newest)
+        self._state = newest.state if newest else State(0, world.size)
+        self._recent = deque(
+            self._state.recent_losses, maxlen=recipe.spikes.window if recipe.spikes else 1
+        )
+        self._stop = self._asked = False
+
+    def run(self) -> Outcome:
+        """Train to the end, or until asked to stop."""
+        recipe, plan = self._recipe, self._plan
+        loader = Loader(
+            plan.train,
+            plan.order,
+            rank=self._world.rank,
+            world_size=self._world.size,
+            micro_batches=plan.micro_batches,
+        )
+        step, scores = self._state.step, self._state.scores
+        pin = self._world.device.type == "cuda"
+        with (
+            Log(self._folder, plan, self._world, step) as log,
+            Prefetched(loader.batches(step), pin=pin) as stream,
+            self._watching_signals(),
+        ):
+            saved = step
+            while step < plan.steps and not self._stop:
+                tally, skipped = self._update(step, next(stream))
+                step += 1
+                self._state = State(
+                    step,
+                    self._world.size,
+                    self._state.num_skipped + skipped,
+                    list(self._recent) if recipe.spikes else [],
+                )
+                log.add(step, tally, self._rate(step - 1), self._state.num_skipped)
+                is_due = step % recipe.save.every == 0 or step == plan.steps
+                scores = None
+                if self._held_out and (is_due or step % recipe.held_out.every == 0):
+                    scores = self._held_out.score(self._learner)
+                    log.scores(step, scores)
+                if is_due:
+                    self._save(scores)
+                    saved = step
+            if saved < step:
+                self._save(None)
+        if step == plan.steps:
+            self._export(scores)
+            return Outcome(step, plan.steps, scores, str(self._folder.model))
+        return Outcome(step, plan.steps, None, str(self._folder.path))
+
+    def _update(self, step: int, micro_batches: list[Batch]) -> tuple[Tensor, int]:
+        """One update: sums over its rows, and how many micro-batches were left out."""
+        # Dropout, where a backbone has it, is a function of the step as well.
+        torch.manual_seed(int(digest([self._recipe.seed, step, self._world.rank]), 16))
+        share = self._rate(step)
+        sums = torch.zeros(Tally.size(), dtype=torch.float64)
+        skipped = 0
+        for batch in micro_batches:
+            here = batch.to(self._world.device)
+            loss, parts = self._forward(here, step)
+            mean = self._agree(step, batch, loss)
+            if self._is_spike(mean):
+                skipped += 1
+                loss = loss * 0.0
+            else:
+                self._recent.append(mean)
+            if skipped == len(micro_batches):
+                share = 0.0  # nothing was learned, so nothing moves
+            for group, peak in zip(self._engine.optimizer.param_groups, self._peaks, strict=True):
+                group["lr"] = peak * share
+            self._engine.backward(loss)
+            self._engine.step()
+            sums += parts.cpu()
+        norm = self._engine.get_global_grad_norm()
+        if norm is not None and not torch.isfinite(torch.as_tensor(norm)):
+            self._fail(step, "the gradient", [i for x in micro_batches for i in x.row_ids.tolist()])
+        return sums, skipped
+
+    def _forward(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
+        try:
+            return self._engine(batch, step)
+        except (torch.OutOfMemoryError, RuntimeError) as error:
+            if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+                rows, width = batch.target.shape
+                raise TrainingError(
+                    f"out of memory at step {step} with {rows} rows of {width} positions on "
+                    f"{self._world.device}; lower engine.micro_batch_size, set engine.recompute, "
+                    "or raise engine.zero_stage"
+                ) from error
+            raise
+
+    def _agree(self, step: int, batch: Batch, loss: Tensor) -> float:
+        """The loss over all ranks; stops the run together when it is no number or we are asked."""
+        value = float(loss.detach())
+        mean, self._stop = value, self._asked
+        if self._world.size > 1:
+            mine = torch.tensor([value, float(self._asked)], dtype=torch.float64)
+            mean, asked = self._world.total(mine).tolist()
+            mean, self._stop = mean / self._world.size, asked > 0
+        if not math.isfinite(mean):
+            self._fail(
+                step, "the loss", [] if math.isfinite(value) else self._bad_rows(batch, step)
+            )
+        return mean
+
+    def _bad_rows(self, batch: Batch, step: int) -> list[int]:
+        """Those whose own loss is no number, or all if it takes several together."""
+        if self._recipe.engine.zero_stage == 3:  # a rank cannot look on its own
+            return batch.row_ids.tolist()
+        found = []
+        with torch.no_grad():
+            for i in range(len(batch.row_ids)):
+                row = batch[i : i + 1].to(self._world.device)
+                if not math.isfinite(float(self._learner(row, step)[0])):
+                    found.append(int(batch.row_ids[i]))
+        return found or batch.row_ids.tolist()
+
+    def _fail(self, step: int, what: str, row_ids: list[int]) -> None:
+        everyone = self._world.gather(row_ids)
+        rows = torch.tensor([i for ids in everyone for i in ids], dtype=torch.long)  # pyright: ignore
+        names = self._plan.train.names(rows[:MOST_NAMED].numpy())
+        more = f" and {len(rows) - MOST_NAMED} more" if len(rows) > MOST_NAMED else ""
+        raise TrainingError(
+            f"{what} is not a number at step {step}, from rows {', '.join(names)}{more}; the last "
+            f"checkpoint is whole: lower optimizer.lr, or look at the rows with `remask shards "
+            f"{self._plan.train.uri} show`"
+        )
+
+    def _is_spike(self, loss: float) -> bool:
+        spikes = self._recipe.spikes
+        if spikes is None or len(self._recent) < spikes.window:
+            return False
+        return loss > spikes.factor * statistics.median(self._recent)
+
+    def _rate(self, step: int) -> float:
+        return self._recipe.optimizer.rate(step, self._plan.steps)
+
+    def _newest(self) -> Checkpoint | None:
+        """Where to go on from: one place for all ranks, whatever each sees in the folder."""
+        newest = self._folder.newest()
+        steps = self._world.gather(newest.state.step if newest else 0)
+        if len(set(steps)) > 1:
+            raise TrainingError(
+                f"ranks see different checkpoints in {self._folder.path} (steps {steps}); output "
+                "must be on a file system that all of them share"
+            )
+        return newest
+
+    def _save(self, scores: dict[str, float] | None) -> None:
+        state = State(
+            self._state.step,
+            self._state.world_size,
+            self._state.num_skipped,
+            self._state.recent_losses,
+            scores,
+        )
+        aside = self._folder.aside(state.step)
+        if self._world.is_first:
+            self._folder.begin(state.step)
+        self._world.wait()
+        save_state(self._engine, aside)
+        weights = whole_weights(self._learner.backbone, self._world)
+        if self._world.is_first:
+            self._write_model(aside / "model", weights, scores)
+        self._world.wait()
+        if self._world.is_first:
+            self._folder.commit(state, keep=self._recipe.save.keep)
+        self._world.wait()
+
+    def _export(self, scores: dict[str, float] | None) -> None:
+        """The finished model, in a folder of its own."""
+        weights = whole_weights(self._learner.backbone, self._world)
+        if self._world.is_first:
+            self._write_model(self._folder.model, weights, scores)
+        self._world.wait()
+
+    def _write_model(
+        self, path: Path, weights: dict[str, Tensor] | None, scores: dict[str, float] | None
+    ) -> None:
+        card = model_card(self._plan, self._state, scores)
+        save_model(self._learner.backbone, path, weights, card, self._plan)
+
+    @contextlib.contextmanager
+    def _watching_signals(self) -> Iterator[None]:
+        """SIGTERM and Ctrl-C end the run after the step under way, with a checkpoint."""
+
+        def ask(signum: int, frame: FrameType | None) -> None:
+            self._asked = True
+
+        before = {x: signal.signal(x, ask) for x in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def train(recipe: TrainRecipe) -> Outcome | None:
+    """Run a recipe on this rank, from where it was left. None if it was finished already."""
+    world = World.from_environment()
+    plan, folder = make_plan(recipe, world), RunFolder(recipe.output)
+    with folder.held() if world.is_first else contextlib.nullcontext():
+        if world.is_first:
+            claim(Storage(str(folder.path)), plan.content)
+        newest = folder.newest()
+        if newest is not None and newest.state.step >= plan.steps and folder.model.exists():
+            return None
+        try:
+            world.join()
+            return Trainer(plan, folder, world).run()
+        finally:
+            world.leave()

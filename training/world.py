@@ -1,0 +1,102 @@
+"""The ranks of a run: who we are, on which device, and how to agree on numbers."""
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class World:
+    """One process among those the launcher started; alone when none did."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+
+    @staticmethod
+    def from_environment() -> "World":
+        """As the launcher's variables say."""
+        size = int(os.environ.get("WORLD_SIZE", "1"))
+        return World(
+            rank=int(os.environ.get("RANK", "0")),
+            size=size,
+            local_rank=int(os.environ.get("LOCAL_RANK", "0")),
+            local_size=int(os.environ.get("LOCAL_SIZE", str(size))),
+        )
+
+    @property
+    def device(self) -> torch.device:
+        if torch.cuda.is_available():
+            return torch.device("cuda", self.local_rank)
+        return torch.device("cpu")
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    def join(self) -> None:
+        """Meet the other ranks. On one machine they meet in a file and talk over loopback only."""
+        # Set before DeepSpeed is imported; its shared-memory op is compiled for minutes and serves
+        # inference alone.
+        if self.device.type == "cpu":
+            os.environ.setdefault("DS_ACCELERATOR", "cpu")
+            if "OMP_NUM_THREADS" not in os.environ:
+                torch.set_num_threads(max(1, (os.cpu_count() or 1) // self.local_size))
+        else:
+            torch.cuda.set_device(self.device)
+        os.environ.setdefault("LOCAL_RANK", str(self.local_rank))  # DeepSpeed looks for it
+        import deepspeed
+        from deepspeed.ops import __compatible_ops__ as compatible
+
+        compatible["deepspeed_shm_comm"] = False
+        alone = self.size == self.local_size
+        if alone:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        deepspeed.init_distributed(
+            dist_backend="gloo" if self.device.type == "cpu" else "nccl",
+            init_method=f"file://{_meeting_place()}" if alone else None,
+            rank=self.rank,
+            world_size=self.size,
+            auto_mpi_discovery=False,
+            verbose=False,
+        )
+
+    def leave(self) -> None:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+    def total(self, values: Tensor) -> Tensor:
+        """Sum over ranks, on every rank."""
+        if self.size > 1:
+            values = values.to(self.device)
+            torch.distributed.all_reduce(values)
+        return values.cpu()
+
+    def gather(self, value: Any) -> list[Any]:
+        """Everyone's value, on every rank."""
+        if self.size == 1:
+            return [value]
+        found: list[Any] = [None] * self.size
+        torch.distributed.all_gather_object(found, value)
+        return found
+
+    def wait(self) -> None:
+        if self.size > 1:
+            torch.distributed.barrier()
+
+
+def _meeting_place() -> Path:
+    """A file that the ranks of one launch share and no other launch ever had: named after the
+    process that started them, and when that was started."""
+    parent = os.getppid()
+    try:
+        started = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        started = os.environ.get("MASTER_PORT", "0")
+    return Path(tempfile.gettempdir()) / f"remask-{os.getuid()}-{parent}-{started}"
