@@ -4,6 +4,8 @@ remask source RECIPE           clean sequences → examples
 remask probe RECIPE            frozen backbone → proposals
 remask build RECIPE            proposals → trajectory shards (runs what is missing before)
 remask shards URI              the manifest: list, show, verify, tv-bound
+remask train RECIPE            shards → a model, by DeepSpeed's launcher
+remask merge ADAPTER OUTPUT    a LoRA adapter and its model → one model
 remask revise --checkpoint C   revise given boards with a checkpoint
 remask doctor                  what this machine can run, and why not
 
@@ -19,6 +21,8 @@ VERBS = {
     "probe": "pipeline.probe",
     "build": "pipeline.build",
     "shards": "pipeline.shards",
+    "train": "training.launch",
+    "merge": "training.merge",
     "revise": "infra.revise",
     "doctor": "infra.doctor",
 }

@@ -26,6 +26,8 @@ def engine_config(plan: Plan, world: World, *, load_universal: bool = False) -> 
     """DeepSpeed's config for a plan, with the recipe's own keys put over ours."""
     settings = plan.recipe.engine
     zero: dict[str, Any] = {"stage": settings.zero_stage}
+    if plan.recipe.optimizer.kind == "muon":
+        zero["reduce_scatter"] = False  # Muon needs whole matrices
     if settings.offload != "none":
         zero["offload_optimizer"] = {"device": "cpu"}
     if settings.offload == "all":
@@ -60,18 +62,31 @@ def make_engine(
     parameters = [x for x in learner.parameters() if x.requires_grad]
     optimizer = _optimizer(learner.backbone, parameters, plan.recipe.optimizer, settings)
     peaks = [group["lr"] for group in optimizer.param_groups]
-    regroup = newest is not None and newest.state.world_size != world.size
-    universal = regroup and settings.zero_stage > 0
+    universal = is_regrouped(plan, world, newest)
     engine, *_ = deepspeed.initialize(
         model=learner,
         optimizer=optimizer,
         model_parameters=parameters,  # pyright: ignore[reportArgumentType]
-        config=engine_config(plan, world, load_universal=bool(universal)),
+        config=engine_config(plan, world, load_universal=universal),
         dist_init_required=False,
     )
     if newest is not None:
-        _load(engine, newest, world, universal=bool(universal))
+        _load(engine, newest, world, universal=universal)
     return engine, peaks
+
+
+def is_regrouped(plan: Plan, world: World, newest: Checkpoint | None) -> bool:
+    """Were the states divided among another number of ranks than there are now?"""
+    recipe = plan.recipe
+    if not newest or not recipe.engine.zero_stage or newest.state.world_size == world.size:
+        return False
+    if recipe.optimizer.kind == "muon":
+        raise ValueError(
+            f"this run began with {newest.state.world_size} ranks and now has {world.size}; with "
+            f"muon and zero_stage {recipe.engine.zero_stage} their number cannot change: go on "
+            f"with {newest.state.world_size}"
+        )
+    return True
 
 
 def save_state(engine: Any, folder: Path) -> None:
@@ -92,6 +107,10 @@ def _load(engine: Any, newest: Checkpoint, world: World, *, universal: bool) -> 
     )
     if path is None:
         raise RuntimeError(f"DeepSpeed could not read {folder / tag}")
+    if universal:  # it gives all parameters one counter, which each of them would then advance
+        for state in engine.optimizer.optimizer.state.values():
+            if isinstance(state.get("step"), Tensor):
+                state["step"] = state["step"].clone()
 
 
 def _to_universal(source: Path, target: Path) -> None:
@@ -102,9 +121,7 @@ def _to_universal(source: Path, target: Path) -> None:
     )
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise RuntimeError(
-            f"cannot go on with another number of ranks: {reason}; use as many as before"
-        )
+        raise RuntimeError(f"DeepSpeed could not put the states in {source} together: {reason}")
 
 
 def whole_weights(backbone: Backbone, world: World) -> dict[str, Tensor] | None:

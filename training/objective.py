@@ -128,11 +128,12 @@ def oracle_loss(
     is_masked, is_kept = state == mask_id, state == target
     weight = torch.where(moves, config.edit_weight, 1.0)
     total = (weight * loss).sum() / weight.sum().clamp(min=1e-12)
-    unlikelihood = _mean(unlikely, is_kept & ~moves)
-    ordering = _mean(order, is_masked & (wrong != target))
+    unlikelihood = ordering = loss.new_zeros(())
     if config.unlikelihood_weight:
+        unlikelihood = _mean(unlikely, is_kept & ~moves)
         total = total + config.unlikelihood_weight * unlikelihood
     if config.ordering_weight:
+        ordering = _mean(order, is_masked & (wrong != target))
         total = total + config.ordering_weight * ordering
     return OracleLoss(
         total,

@@ -8,8 +8,10 @@ Kill it anywhere and start it again: it goes on from its last checkpoint as if n
 """
 
 import argparse
+import contextlib
 import ctypes
 import sys
+from typing import NoReturn
 
 import yaml
 
@@ -33,7 +35,10 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)  # from the launcher
     arguments = parser.parse_intermixed_args(argv)
     keep_memory()
-    run(arguments.recipe, arguments.overrides, dry_run=arguments.dry_run)
+    try:
+        run(arguments.recipe, arguments.overrides, dry_run=arguments.dry_run)
+    finally:
+        World.from_environment().leave()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,23 +50,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(path: str, overrides: list[str], *, dry_run: bool) -> None:
     """Train; exit 2 for a wrong request, 1 for a failed run."""
     from training.plan import make_plan
-    from training.trainer import TrainingError, train
+    from training.trainer import TrainingError, prepared, train
 
     world = World.from_environment()
-    try:
-        recipe = load_recipe(TrainRecipe, path, overrides)
-        if dry_run:
-            plan = make_plan(recipe, world)
-            print(yaml.safe_dump(plain(recipe), sort_keys=False), end="")
-            print(f"# train: {plan.steps} steps on {plan.train.num_rows} rows, {world.size} ranks")
-            return
-        outcome = train(recipe)
+    with contextlib.ExitStack() as stack:
+        try:
+            recipe = load_recipe(TrainRecipe, path, overrides)
+            if dry_run:
+                plan = make_plan(recipe, world)
+                print(yaml.safe_dump(plain(recipe), sort_keys=False), end="")
+                print(
+                    f"# train: {plan.steps} steps, {plan.train.num_rows} rows, {world.size} ranks"
+                )
+                return
+            plan, folder = stack.enter_context(prepared(recipe, world))
+        except ValueError as error:
+            _exit(2, error, world)
+        except StorageError as error:
+            _exit(1, error, world)
+        try:
+            outcome = train(plan, folder, world)
+        except (StorageError, TrainingError) as error:
+            _exit(1, error, world)
         if world.is_first:
-            print(outcome or f"train: was finished already: {recipe.output}")
-    except ValueError as error:
-        _exit(2, error, world)
-    except (StorageError, TrainingError) as error:
-        _exit(1, error, world)
+            print(outcome)
 
 
 def keep_memory() -> None:
@@ -72,7 +84,7 @@ def keep_memory() -> None:
             libc.mallopt(option, value)
 
 
-def _exit(status: int, error: Exception, world: World) -> None:
+def _exit(status: int, error: Exception, world: World) -> NoReturn:
     if world.is_first:  # the others found the same
         print(f"remask train: {error}", file=sys.stderr)
     raise SystemExit(status)

@@ -22,11 +22,11 @@ from pipeline.provenance import claim
 from pipeline.recipe import digest
 from pipeline.storage import Storage
 from training.card import model_card
-from training.engine import make_engine, save_model, save_state, whole_weights
+from training.engine import is_regrouped, make_engine, save_model, save_state, whole_weights
 from training.held_out import HeldOut
 from training.learner import Learner, Tally
 from training.loader import Batch, Loader, Prefetched
-from training.logs import Log
+from training.logs import Log, check_wandb
 from training.plan import Plan, make_plan
 from training.recipe import TrainRecipe
 from training.run_folder import Checkpoint, RunFolder, State
@@ -268,18 +268,25 @@ class Trainer:
                 signal.signal(number, handler)
 
 
-def train(recipe: TrainRecipe) -> Outcome | None:
-    """Run a recipe on this rank, from where it was left. None if it was finished already."""
-    world = World.from_environment()
+@contextlib.contextmanager
+def prepared(recipe: TrainRecipe, world: World) -> Iterator[tuple[Plan, RunFolder]]:
+    """Check all that can be checked before anything expensive, and hold the output's folder.
+
+    Raises ValueError or StorageError, saying what is wrong.
+    """
     plan, folder = make_plan(recipe, world), RunFolder(recipe.output)
+    check_wandb(recipe.log.wandb)
     with folder.held() if world.is_first else contextlib.nullcontext():
         if world.is_first:
             claim(Storage(str(folder.path)), plan.content)
-        newest = folder.newest()
-        if newest is not None and newest.state.step >= plan.steps and folder.model.exists():
-            return None
-        try:
-            world.join()
-            return Trainer(plan, folder, world).run()
-        finally:
-            world.leave()
+        is_regrouped(plan, world, folder.newest())
+        yield plan, folder
+
+
+def train(plan: Plan, folder: RunFolder, world: World) -> Outcome:
+    """Run a plan on this rank, from where it was left."""
+    newest = folder.newest()
+    if newest is not None and newest.state.step >= plan.steps and folder.model.exists():
+        return Outcome(newest.state.step, plan.steps, newest.state.scores, str(folder.model))
+    world.join()
+    return Trainer(plan, folder, world).run()

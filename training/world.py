@@ -41,7 +41,10 @@ class World:
         return self.rank == 0
 
     def join(self) -> None:
-        """Meet the other ranks. On one machine they meet in a file and talk over loopback only."""
+        """Meet the other ranks, once. On one machine they meet in a file and talk over loopback
+        only."""
+        if torch.distributed.is_initialized():
+            return
         # Set before DeepSpeed is imported; its shared-memory op is compiled for minutes and serves
         # inference alone.
         if self.device.type == "cpu":

@@ -1,0 +1,103 @@
+"""Train on this machine, or on the hosts of a hostfile: sizes and calls DeepSpeed's launcher.
+
+Kill it anywhere and start it again: it goes on from its last checkpoint. SIGTERM and Ctrl-C save
+one first.
+
+    remask train training/recipes/sudoku.yaml
+    remask train training/recipes/sudoku.yaml steps=2000 optimizer.lr=0.01
+    remask train RECIPE --ranks 2
+    remask train RECIPE --hostfile hosts        # lines like: node1 slots=8
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import torch
+
+from training.train import add_arguments, run
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="remask train", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    add_arguments(parser)
+    parser.add_argument("--ranks", type=int, help="processes on this machine (default: its GPUs)")
+    parser.add_argument("--hostfile", type=Path, help="machines to train on, as DeepSpeed reads it")
+    arguments = parser.parse_intermixed_args(argv)
+    if arguments.ranks is not None and arguments.ranks < 1:
+        parser.error(f"--ranks must be at least 1, got {arguments.ranks}")
+    if arguments.hostfile and (arguments.ranks or not arguments.hostfile.is_file()):
+        parser.error("--hostfile must be a file, and says itself how many ranks a machine has")
+    if arguments.dry_run:
+        return run(arguments.recipe, arguments.overrides, dry_run=True)
+    ranks = arguments.ranks or default_ranks()
+    where = ["--hostfile", str(arguments.hostfile)] if arguments.hostfile else local(ranks)
+    command = [*where, "--module", "training.train", arguments.recipe, *arguments.overrides]
+    raise SystemExit(launch(command, environment(ranks)))
+
+
+def default_ranks() -> int:
+    """A rank per GPU; on CPUs one rank with all cores, which is faster than a rank per core."""
+    return max(1, torch.cuda.device_count())
+
+
+def local(ranks: int) -> list[str]:
+    return ["--num_gpus", str(ranks), "--master_addr", "127.0.0.1"]
+
+
+def environment(ranks: int) -> dict[str, str]:
+    """The launcher's environment: on CPUs, which accelerator to take and the cores of each rank."""
+    found = dict(os.environ)
+    if not torch.cuda.is_available():
+        found.setdefault("DS_ACCELERATOR", "cpu")
+        found.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
+    return found
+
+
+def launch(command: list[str], environment: dict[str, str]) -> int:
+    """Run `deepspeed` and return its exit status; signals reach the ranks, which save and end."""
+    beside = Path(sys.executable).with_name("deepspeed")
+    deepspeed = str(beside) if beside.exists() else shutil.which("deepspeed")
+    if deepspeed is None:
+        print("remask train: there is no `deepspeed` command; install deepspeed", file=sys.stderr)
+        return 1
+    process = subprocess.Popen([sys.executable, deepspeed, *command], env=environment)
+
+    def pass_on(signum: int, frame: object) -> None:
+        # The launcher itself would give the ranks half a minute; they get the time they need.
+        for child in _ranks(process.pid):
+            child.send_signal(signal.SIGTERM)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, pass_on)
+    while process.poll() is None:
+        time.sleep(0.2)
+    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+def _ranks(launcher: int) -> list[psutil.Process]:
+    """The processes that train, somewhere below the launcher."""
+    try:
+        below = psutil.Process(launcher).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    return [x for x in below if "RANK" in _environment(x)]
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ()
+    except psutil.Error:
+        return {}
+
+
+if __name__ == "__main__":
+    main()
