@@ -13,6 +13,7 @@ import argparse
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -50,7 +51,14 @@ def default_ranks() -> int:
 
 
 def local(ranks: int) -> list[str]:
-    return ["--num_gpus", str(ranks), "--master_addr", "127.0.0.1"]
+    return ["--num_gpus", str(ranks), "--master_addr", "127.0.0.1", "--master_port", free_port()]
+
+
+def free_port() -> str:
+    """One that nobody on this machine listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
 
 
 def environment(ranks: int) -> dict[str, str]:

@@ -260,6 +260,7 @@ def _part(loss: Tensor, correct: Tensor, where: Tensor) -> Part:
 
 
 def _calibration(belief: Tensor, visible: Tensor, wrong: Tensor) -> Tensor:
+    belief = belief.nan_to_num()  # a loss that is no number is reported elsewhere
     bins = (belief * BINS).long().clamp(max=BINS - 1)
     sums = torch.stack([visible.double(), belief.double() * visible, (visible & wrong).double()])
     return sums.new_zeros(3, BINS).index_add_(1, bins, sums)

@@ -1,9 +1,8 @@
 """The ranks of a run: who we are, on which device, and how to agree on numbers."""
 
 import os
-import tempfile
+import socket
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -41,8 +40,7 @@ class World:
         return self.rank == 0
 
     def join(self) -> None:
-        """Meet the other ranks, once. On one machine they meet in a file and talk over loopback
-        only."""
+        """Meet the other ranks, once. On one machine they talk over loopback only."""
         if torch.distributed.is_initialized():
             return
         # Set before DeepSpeed is imported; its shared-memory op is compiled for minutes and serves
@@ -58,16 +56,37 @@ class World:
         from deepspeed.ops import __compatible_ops__ as compatible
 
         compatible["deepspeed_shm_comm"] = False
-        alone = self.size == self.local_size
-        if alone:
+        backend = "gloo" if self.device.type == "cpu" else "nccl"
+        if self.size == self.local_size:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        deepspeed.init_distributed(
-            dist_backend="gloo" if self.device.type == "cpu" else "nccl",
-            init_method=f"file://{_meeting_place()}" if alone else None,
-            rank=self.rank,
-            world_size=self.size,
-            auto_mpi_discovery=False,
-            verbose=False,
+            torch.distributed.init_process_group(
+                backend, store=self._store(), rank=self.rank, world_size=self.size
+            )
+        deepspeed.init_distributed(backend, auto_mpi_discovery=False, verbose=False)
+
+    def _store(self) -> torch.distributed.Store:
+        """Where the ranks of one machine meet: a port of its loopback interface."""
+        if self.size == 1:
+            return torch.distributed.HashStore()
+        port = int(os.environ.get("MASTER_PORT", "29500"))
+        listener = None
+        if self.is_first:
+            listener = socket.socket()
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind(("127.0.0.1", port))
+            except OSError as error:
+                raise RuntimeError(
+                    f"port {port} is taken ({error.strerror}); choose another with MASTER_PORT or "
+                    "the launcher's --master_port"
+                ) from error
+            listener.listen()
+        return torch.distributed.TCPStore(
+            "127.0.0.1",
+            port,
+            self.size,
+            self.is_first,
+            master_listen_fd=listener.detach() if listener else None,
         )
 
     def leave(self) -> None:
@@ -92,14 +111,3 @@ class World:
     def wait(self) -> None:
         if self.size > 1:
             torch.distributed.barrier()
-
-
-def _meeting_place() -> Path:
-    """A file that the ranks of one launch share and no other launch ever had: named after the
-    process that started them, and when that was started."""
-    parent = os.getppid()
-    try:
-        started = Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        started = os.environ.get("MASTER_PORT", "0")
-    return Path(tempfile.gettempdir()) / f"remask-{os.getuid()}-{parent}-{started}"

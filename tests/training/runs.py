@@ -1,0 +1,127 @@
+"""Training runs in processes of their own, as users start them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import yaml
+
+from training.launch import free_port
+
+MODEL = {"kind": "sudoku", "side": 4, "layers": 2, "width": 32, "heads": 2, "feed_forward": 64}
+IN_ONE_PROCESS = """
+import json, sys
+from training.train import keep_memory, run
+keep_memory()
+for path in sys.argv[1:]:
+    try:
+        run(path, [], dry_run=False)
+    except SystemExit as end:
+        print(f"exit {end.code}", file=sys.stderr)
+"""
+
+
+def write_recipe(folder, name, data, **changes):
+    """A recipe of a small model and a few steps; returns its path."""
+    recipe = {
+        "shards": str(data),
+        "output": str(Path(folder) / name),
+        "model": MODEL,
+        "history": {"decay": 0.5},
+        "optimizer": {"lr": 0.01, "warmup": 2},
+        "steps": 6,
+        "batch_size": 16,
+        "save": {"every": 3},
+        "held_out": {"every": 3, "rows": 24, "max_steps": 4},
+        "log": {"every": 1, "tensorboard": False},
+    }
+    for key, value in changes.items():
+        if value is None:
+            del recipe[key]
+        elif isinstance(value, dict) and isinstance(recipe.get(key), dict):
+            recipe[key] = recipe[key] | value
+        else:
+            recipe[key] = value
+    path = Path(folder) / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(recipe))
+    return str(path)
+
+
+def environment(**extra):
+    return os.environ | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"} | extra
+
+
+def run_together(paths):
+    """Several recipes one after another in one process, which saves starting it each time."""
+    command = [sys.executable, "-c", IN_ONE_PROCESS, *paths]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+def start_ranks(path, world_size=1):
+    """The ranks of a run, without the launcher."""
+    port = free_port()
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "training.train", path],
+            env=environment(
+                RANK=str(rank),
+                LOCAL_RANK=str(rank),
+                WORLD_SIZE=str(world_size),
+                LOCAL_SIZE=str(world_size),
+                MASTER_PORT=str(port),
+            ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(world_size)
+    ]
+
+
+def finish(processes):
+    """Exit status, output and errors of each."""
+    outcomes = []
+    for process in processes:
+        out, err = process.communicate(timeout=240)
+        outcomes.append((process.returncode, out, err))
+    return outcomes
+
+
+def run_ranks(path, world_size=1):
+    outcomes = finish(start_ranks(path, world_size))
+    assert [x[0] for x in outcomes] == [0] * world_size, outcomes[0][2][-3000:]
+    return outcomes
+
+
+def log_lines(output, event="train"):
+    path = Path(output) / "log.jsonl"
+    if not path.exists():
+        return []
+    lines = []
+    for line in path.read_text().splitlines():
+        try:
+            lines.append(json.loads(line))
+        except ValueError:  # being written
+            continue
+    return [line for line in lines if line["event"] == event]
+
+
+def losses(output):
+    """The loss of every step, by step."""
+    return {line["step"]: line["loss"] for line in log_lines(output)}
+
+
+def kill_at(processes, output, step, signum=signal.SIGKILL, who=0):
+    """Wait until a step is logged, then send a signal to one of the ranks."""
+    deadline = time.monotonic() + 120
+    while not any(line["step"] >= step for line in log_lines(output)):
+        assert processes[who].poll() is None, processes[who].stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    processes[who].send_signal(signum)

@@ -1,0 +1,295 @@
+"""Whole training runs under real DeepSpeed: what they give, and that kills change nothing."""
+
+import json
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from models import HistoryConfig, SudokuConfig, SudokuMDM, load, save
+from models.adapter import has_adapter
+from models.history import HistoryState
+from tests.training.runs import (
+    MODEL,
+    finish,
+    kill_at,
+    log_lines,
+    losses,
+    run_ranks,
+    run_together,
+    start_ranks,
+    write_recipe,
+)
+from training.merge import main as merge_command
+from training.run_folder import RunFolder
+
+
+def weights(output):
+    return load_file(Path(output) / "model" / "model.safetensors")
+
+
+def same(a, b, **tolerance):
+    assert a.keys() == b.keys()
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], **(tolerance or {"rtol": 0, "atol": 0}))
+
+
+@pytest.fixture(scope="module")
+def runs(boards, tmp_path_factory):
+    """Runs of one recipe with one thing changed each: {name: output}."""
+    folder = tmp_path_factory.mktemp("runs")
+    base = SudokuMDM(SudokuConfig(**{k: v for k, v in MODEL.items() if k != "kind"}))
+    save(base, folder / "base")
+    broken = load(folder / "base")
+    with torch.no_grad():
+        broken.get_parameter("blocks.1.feed_out.bias").fill_(float("inf"))
+    save(broken, folder / "broken")
+    adamw = {"kind": "adamw", "lr": 3e-3}
+    changes = {
+        "plain": {},
+        "again": {},
+        "micro": {"engine": {"micro_batch_size": 4}},
+        "recompute": {"engine": {"recompute": True}},
+        "adamw": {"optimizer": adamw},
+        "zero1": {"optimizer": adamw, "engine": {"zero_stage": 1}},
+        "zero2": {
+            "optimizer": adamw,
+            "engine": {"zero_stage": 2, "offload": "optimizer", "micro_batch_size": 8},
+        },
+        "zero3": {"optimizer": adamw, "engine": {"zero_stage": 3, "offload": "all"}},
+        "bf16": {"optimizer": adamw, "engine": {"zero_stage": 1, "precision": "bf16"}},
+        "sft": {"objective": {"kind": "sft"}},
+        "pretrain": {"objective": {"kind": "pretrain"}, "log": {"tensorboard": True}},
+        "spikes": {"spikes": {"factor": 1.0001, "window": 2}},
+        "lora": {
+            "model": None,
+            "start": str(folder / "base"),
+            "lora": {"rank": 4, "alpha": 8.0},
+            "optimizer": adamw,
+            "history": {"decay": 0.7},
+        },
+        "inf": {"model": None, "start": str(folder / "broken")},
+        "long": {"steps": 200, "save": {"every": 100, "keep": 1}, "held_out": {"rows": 48}},
+    }
+    paths = {name: write_recipe(folder, name, boards, **x) for name, x in changes.items()}
+    done = run_together(paths.values())
+    return folder, done
+
+
+def test_a_run_gives_checkpoints_a_log_and_a_model(runs, boards):
+    folder, _ = runs
+    output = folder / "plain"
+    assert sorted(losses(output)) == [1, 2, 3, 4, 5, 6]
+    assert [x.state.step for x in RunFolder(output).checkpoints()] == [3, 6]
+    backbone = load(output / "model")
+    assert backbone.history == HistoryConfig(decay=0.5)
+    same(dict(backbone.state_dict()), weights(output))
+    for checkpoint in RunFolder(output).checkpoints():
+        load(checkpoint.path / "model")
+    line = log_lines(output)[-1]
+    parts = {f"{p}_{x}" for p in ("reveal", "mask", "keep") for x in ("loss", "accuracy", "count")}
+    speed = {"rows_per_s", "tokens_per_s", "peak_bytes", "lr", "calibration_error"}
+    assert set(line) == parts | speed | {"event", "step", "loss"}
+    assert sum(line[f"{p}_count"] for p in ("reveal", "mask", "keep")) == 16 * 16
+    total = sum(line[f"{p}_loss"] * line[f"{p}_count"] for p in ("reveal", "mask", "keep"))
+    assert line["loss"] == pytest.approx(total / 256, rel=1e-5)
+    card = (output / "model" / "README.md").read_text()
+    for fact in ("| 6 of 6 |", "| 96 |", "| random weights |", '"lr": 0.01'):
+        assert fact in card
+    held_out = log_lines(output, "held_out")
+    assert [x["step"] for x in held_out] == [3, 6]
+    assert f"| exact | {held_out[-1]['exact']:.6g} |" in card
+
+
+def test_the_same_recipe_gives_the_same_run(runs):
+    folder, _ = runs
+    assert losses(folder / "plain") == losses(folder / "again")
+    same(weights(folder / "plain"), weights(folder / "again"))
+
+
+@pytest.mark.parametrize("name", ["micro", "recompute"])
+def test_how_a_step_is_computed_does_not_change_it(runs, name):
+    folder, _ = runs
+    assert losses(folder / name) == pytest.approx(losses(folder / "plain"), rel=1e-3)
+    same(weights(folder / name), weights(folder / "plain"), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["zero1", "zero2", "zero3"])
+def test_every_zero_stage_learns_the_same(runs, name):
+    folder, _ = runs
+    assert losses(folder / name) == pytest.approx(losses(folder / "adamw"), rel=1e-4)
+    same(weights(folder / name), weights(folder / "adamw"), rtol=1e-3, atol=1e-3)
+
+
+def test_bf16_is_near_fp32_and_saved_as_such(runs):
+    folder, _ = runs
+    assert losses(folder / "bf16") == pytest.approx(losses(folder / "adamw"), rel=0.02)
+    assert {x.dtype for x in weights(folder / "bf16").values()} == {torch.bfloat16}
+
+
+def test_it_learns(runs):
+    folder, _ = runs
+    found = losses(folder / "long")
+    first, last = ([found[i] for i in steps] for steps in (range(1, 11), range(191, 201)))
+    assert sum(last) < 0.5 * sum(first)
+    early, late = (
+        log_lines(folder / "long", "held_out")[0],
+        log_lines(folder / "long", "held_out")[-1],
+    )
+    assert late["right"] > max(0.7, early["right"])
+    assert late["loss"] < early["loss"]
+
+
+def test_the_newest_and_the_best_are_kept(runs):
+    folder, _ = runs
+    scores = {x["step"]: (x["exact"], -x["loss"]) for x in log_lines(folder / "long", "held_out")}
+    saved = {step: scores[step] for step in (100, 200)}
+    best = max(saved, key=lambda step: saved[step])
+    kept = [x.state.step for x in RunFolder(folder / "long").checkpoints()]
+    assert kept == sorted({best, 200})
+
+
+@pytest.mark.parametrize("kind", ["sft", "pretrain"])
+def test_baselines_train_on_the_same_rows_without_history(runs, kind):
+    folder, _ = runs
+    lines = log_lines(folder / kind)
+    assert all("mask_loss" not in x and "keep_loss" not in x for x in lines)
+    assert all(x["reveal_count"] > 0 for x in lines)
+    assert load(folder / kind / "model").history.variant == "none"
+
+
+def test_tensorboard_has_what_the_log_has(runs):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    folder, _ = runs
+    board = EventAccumulator(str(folder / "pretrain" / "tensorboard"))
+    board.Reload()
+    shown = {x.step: x.value for x in board.Scalars("train/loss")}
+    assert shown == pytest.approx(losses(folder / "pretrain"))
+    assert not (folder / "plain" / "tensorboard").exists()
+
+
+def test_spikes_are_left_out_and_counted(runs):
+    folder, _ = runs
+    lines = log_lines(folder / "spikes")
+    assert [x["skipped"] for x in lines[:2]] == [0, 0]
+    assert 1 <= lines[-1]["skipped"] <= 4
+    found, plain = losses(folder / "spikes"), losses(folder / "plain")
+    first = next(x["step"] for x in lines if x["skipped"])
+    assert all(found[i] == plain[i] for i in range(1, first + 1))
+    assert found[first + 1] != plain[first + 1]
+
+
+def test_lora_is_saved_as_an_adapter_and_merges(runs, tmp_path):
+    folder, _ = runs
+    output = folder / "lora" / "model"
+    assert {x.name for x in output.iterdir()} == {
+        "README.md",
+        "adapter.json",
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    }
+    adapted, base = load(output), load(folder / "base")
+    assert has_adapter(adapted)
+    assert adapted.history.decay == 0.7
+    frozen = dict(base.state_dict())
+    for name, x in adapted.state_dict().items():
+        if "lora" not in name:
+            assert torch.equal(x, frozen[name.replace(".base_layer", "")])
+    boards = torch.randint(0, 5, (3, 16), generator=torch.Generator().manual_seed(0))
+    embeds = HistoryState(adapted.history, adapted.token_embedding).update(boards)
+    with torch.no_grad():
+        found = adapted.logits(embeds)
+        assert not torch.allclose(found, base.logits(embeds), atol=1e-4)
+        merge_command([str(output), str(tmp_path / "merged")])
+        merged = load(tmp_path / "merged")
+        assert not has_adapter(merged)
+        torch.testing.assert_close(merged.logits(embeds), found, rtol=1e-4, atol=1e-5)
+
+
+def test_a_loss_that_is_no_number_stops_with_its_step_and_rows(runs):
+    folder, done = runs
+    assert "the loss is not a number at step 0, from rows train-0000" in done.stderr
+    assert "and 8 more" in done.stderr
+    assert done.stderr.count("exit 1") == 1
+    assert not (folder / "inf" / "model").exists()
+    assert RunFolder(folder / "inf").newest() is None
+
+
+def test_a_finished_run_is_left_alone(runs, boards):
+    folder, _ = runs
+    before = (folder / "plain" / "log.jsonl").read_bytes()
+    ((_, out, _),) = run_ranks(str(folder / "plain.yaml"))
+    assert "train: 6 steps done" in out
+    assert (folder / "plain" / "log.jsonl").read_bytes() == before
+
+
+def test_killed_anywhere_it_goes_on_as_if_nothing_had_happened(runs, boards):
+    """SIGKILL at random moments, again and again, until the run gets through."""
+    folder, _ = runs
+    path = write_recipe(
+        folder, "killed", boards, steps=200, save={"every": 20, "keep": 1}, held_out={"rows": 48}
+    )
+    expected = folder / "long"
+    chance = random.Random(7)
+    for _ in range(3):
+        (process,) = start_ranks(path)
+        already = max(losses(folder / "killed"), default=0)
+        kill_at([process], folder / "killed", min(already + chance.randint(5, 60), 190))
+        time.sleep(chance.random() / 5)
+        finish([process])
+    run_ranks(path)
+    assert losses(folder / "killed") == losses(expected)
+    same(weights(folder / "killed"), weights(expected))
+    assert not list((folder / "killed" / "checkpoints").glob(".*"))
+
+
+def test_sigterm_saves_and_ends_cleanly(runs, boards):
+    folder, _ = runs
+    path = write_recipe(
+        folder, "asked", boards, steps=200, save={"every": 100, "keep": 1}, held_out={"rows": 48}
+    )
+    (process,) = start_ranks(path)
+    kill_at([process], folder / "asked", 30, signal.SIGTERM)
+    ((status, out, err),) = finish([process])
+    assert status == 0, err
+    step = RunFolder(folder / "asked").newest().state.step
+    assert f"train: stopped and saved at step {step} of 200" in out
+    assert 30 <= step < 100
+    run_ranks(path)
+    assert losses(folder / "asked") == losses(folder / "long")
+    same(weights(folder / "asked"), weights(folder / "long"))
+
+
+def test_two_ranks_learn_as_one_and_may_become_one(runs, boards):
+    """The rows of every step are the same, so the losses are, up to the order of additions."""
+    folder, _ = runs
+    path = write_recipe(folder, "pair", boards, optimizer={"kind": "adamw", "lr": 3e-3})
+    run_ranks(path, 2)
+    assert losses(folder / "pair") == pytest.approx(losses(folder / "adamw"), rel=1e-4)
+    same(weights(folder / "pair"), weights(folder / "adamw"), rtol=1e-3, atol=1e-3)
+    # Back to step 3, and on with one rank; the states of ZeRO 3 are divided anew.
+    zero = write_recipe(
+        folder,
+        "divided",
+        boards,
+        optimizer={"kind": "adamw", "lr": 3e-3},
+        engine={"zero_stage": 3},
+    )
+    run_ranks(zero, 2)
+    for name in ("pair", "divided"):
+        shutil.rmtree(folder / name / "checkpoints" / "step-00000006")
+        shutil.rmtree(folder / name / "model")
+    run_together([path, zero])
+    for name in ("pair", "divided"):
+        assert losses(folder / name) == pytest.approx(losses(folder / "adamw"), rel=1e-4)
+        same(weights(folder / name), weights(folder / "adamw"), rtol=1e-3, atol=1e-3)
+        state = json.loads(
+            (folder / name / "checkpoints" / "step-00000006" / "state.json").read_text()
+        )
+        assert state["world_size"] == 1
