@@ -6,6 +6,7 @@ from models.beliefs import Sampling
 from models.checkpoint import CheckpointError, create, fingerprint, load, save
 from models.decoding import RevisionPolicy, revise
 from models.history import HistoryConfig
+from models.llada import LladaConfig, LladaMDM
 from models.revision import Action, Revision
 from models.sudoku import SudokuConfig, SudokuMDM
 
@@ -16,6 +17,8 @@ __all__ = [
     "Backbone",
     "CheckpointError",
     "HistoryConfig",
+    "LladaConfig",
+    "LladaMDM",
     "ReMDM",
     "Revision",
     "RevisionPolicy",

@@ -24,6 +24,7 @@ from models.backbone import Backbone
 from models.config import from_mapping
 from models.folder import CheckpointError, check_replaceable, replaced
 from models.history import HistoryConfig
+from models.llada import LladaConfig, LladaMDM
 from models.sudoku import SudokuConfig, SudokuMDM
 
 FORMAT = 1
@@ -31,7 +32,10 @@ CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 # A new backbone is one line here.
-BACKBONES: dict[str, tuple[type, type]] = {SudokuMDM.kind: (SudokuConfig, SudokuMDM)}
+BACKBONES: dict[str, tuple[type, type]] = {
+    LladaMDM.kind: (LladaConfig, LladaMDM),
+    SudokuMDM.kind: (SudokuConfig, SudokuMDM),
+}
 
 
 def create(settings: Mapping[str, Any], history: HistoryConfig | None = None) -> Backbone:

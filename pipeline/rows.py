@@ -7,6 +7,7 @@ read. What follows from another column is left out: `masked_at` has a value only
 says the types, so `decode` needs nothing else.
 """
 
+import contextlib
 import hashlib
 import io
 import json
@@ -164,31 +165,44 @@ def encode_trajectories(rows: TrajectoryRows) -> bytes:
 
 def decode_examples(data: bytes, where: str) -> Examples:
     """The inverse of `encode_examples`; `where` names the file in errors."""
-    table, meta = _from_parquet(data, EXAMPLE_FIELDS, "examples", where)
-    return _examples(table, meta)
+    file = _File(data, EXAMPLE_FIELDS, "examples", where)
+    return _examples(file.table(range(file.num_rows)), file.meta)
 
 
-def decode_trajectories(data: bytes, where: str, rows: range | None = None) -> TrajectoryRows:
-    """The inverse of `encode_trajectories`; `where` names the file in errors.
+def decode_trajectories(data: bytes, where: str) -> TrajectoryRows:
+    """The inverse of `encode_trajectories`; `where` names the file in errors."""
+    file = TrajectoryFile(data, where)
+    return file.read(range(file.num_rows))
 
-    With `rows`, only those are read, from the row groups they lie in.
-    """
-    table, meta = _from_parquet(data, TRAJECTORY_FIELDS, "trajectories", where, rows)
-    examples = _examples(table, meta)
-    kept, boundary = examples.is_token, np.dtype(meta["boundary_dtype"])
-    revealed_at = _unpack(table["revealed_at"], boundary, kept)
-    masked_at = _unpack(table["masked_at"], boundary, revealed_at > 0)
-    wrong = examples.target.copy()
-    wrong[masked_at > 0] = _flat(table["wrong"], examples.target.dtype)[1]
-    drawn = Trajectories(
-        target=examples.target,
-        wrong=wrong,
-        masked_at=masked_at,
-        revealed_at=revealed_at,
-        step=table["step"].to_numpy(),
-        editable=examples.editable,
-    )
-    return TrajectoryRows(examples, drawn, meta["horizon"])
+
+class TrajectoryFile:
+    """An encoded shard that is read a part at a time."""
+
+    def __init__(self, data: bytes, where: str) -> None:
+        self._file = _File(data, TRAJECTORY_FIELDS, "trajectories", where)
+
+    @property
+    def num_rows(self) -> int:
+        return self._file.num_rows
+
+    def read(self, rows: range) -> TrajectoryRows:
+        """Some rows, from the row groups they lie in."""
+        table, meta = self._file.table(rows), self._file.meta
+        examples = _examples(table, meta)
+        kept, boundary = examples.is_token, np.dtype(meta["boundary_dtype"])
+        revealed_at = _unpack(table["revealed_at"], boundary, kept)
+        masked_at = _unpack(table["masked_at"], boundary, revealed_at > 0)
+        wrong = examples.target.copy()
+        wrong[masked_at > 0] = _flat(table["wrong"], examples.target.dtype)[1]
+        drawn = Trajectories(
+            target=examples.target,
+            wrong=wrong,
+            masked_at=masked_at,
+            revealed_at=revealed_at,
+            step=table["step"].to_numpy(),
+            editable=examples.editable,
+        )
+        return TrajectoryRows(examples, drawn, meta["horizon"])
 
 
 def read_rows(uri: str) -> Iterator[Row]:
@@ -251,40 +265,54 @@ def _to_parquet(columns, fields, kind: str, vocabulary: Vocabulary, extra: dict)
     return out.getvalue()
 
 
-def _from_parquet(
-    data: bytes, fields, kind: str, where: str, rows: range | None = None
-) -> tuple[pa.Table, dict]:
-    try:
-        table = _read_table(data, rows)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise StorageError(
-            f"{where} is damaged: {str(error).splitlines()[0]}; remove it and run the build again"
-        ) from error
-    meta = json.loads((table.schema.metadata or {}).get(META, b"{}"))
-    if meta.get("kind") != kind:
-        raise StorageError(f"{where} does not hold {kind}")
-    if meta["schema"] != SCHEMA_VERSION:
-        raise StorageError(
-            f"{where} has schema version {meta['schema']}, this reader takes {SCHEMA_VERSION}; "
-            "rebuild it with `remask build`"
-        )
-    if table.schema.names != [f.name for f in fields]:
-        raise StorageError(
-            f"{where} has columns {table.schema.names}; remove it and run the build again"
-        )
-    return table, meta
+class _File:
+    """A Parquet file of ours in memory: checked when opened, read by rows."""
 
+    def __init__(self, data: bytes, fields, kind: str, where: str) -> None:
+        self._where = where
+        with self._named():
+            self._file = pq.ParquetFile(pa.BufferReader(data))
+        schema = self._file.schema_arrow
+        self.meta = json.loads((schema.metadata or {}).get(META, b"{}"))
+        if self.meta.get("kind") != kind:
+            raise StorageError(f"{where} does not hold {kind}")
+        if self.meta["schema"] != SCHEMA_VERSION:
+            raise StorageError(
+                f"{where} has schema version {self.meta['schema']}, this reader takes "
+                f"{SCHEMA_VERSION}; rebuild it with `remask build`"
+            )
+        if schema.names != [f.name for f in fields]:
+            raise StorageError(
+                f"{where} has columns {schema.names}; remove it and run the build again"
+            )
+        metadata = self._file.metadata
+        sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+        self._edges = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        self._groups, self._table = range(0), None
 
-def _read_table(data: bytes, rows: range | None) -> pa.Table:
-    file = pq.ParquetFile(pa.BufferReader(data))
-    if rows is None:
-        return file.read(use_threads=False)  # a core per unit
-    edges = np.cumsum(
-        [0, *(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups))]
-    )
-    first, last = np.searchsorted(edges, [rows.start, rows.stop - 1], side="right") - 1
-    table = file.read_row_groups(list(range(first, last + 1)), use_threads=False)
-    return table.slice(rows.start - int(edges[first]), len(rows))
+    @property
+    def num_rows(self) -> int:
+        return int(self._edges[-1])
+
+    def table(self, rows: range) -> pa.Table:
+        """Some rows; the row groups they lie in stay at hand for the next."""
+        first, last = np.searchsorted(self._edges, [rows.start, rows.stop - 1], side="right") - 1
+        groups = range(int(first), int(last) + 1) if rows else range(len(self._edges) - 1)
+        if self._table is None or groups != self._groups:
+            with self._named():  # a core per unit
+                self._table = self._file.read_row_groups(list(groups), use_threads=False)
+            self._groups = groups
+        return self._table.slice(rows.start - int(self._edges[groups.start]), len(rows))
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowInvalid, OSError) as error:
+            reason = str(error).splitlines()[0]
+            raise StorageError(
+                f"{self._where} is damaged: {reason}; remove it and run the build again"
+            ) from error
 
 
 def _pack(values: NDArray, kept: Bools) -> pa.Array:

@@ -11,9 +11,10 @@ time, so that padding is small on every rank.
 """
 
 import hashlib
+import itertools
 import queue
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,13 +27,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline import manifest, open_manifest
-from pipeline.rows import SCHEMA_VERSION, TrajectoryRows, decode_trajectories
+from pipeline.rows import SCHEMA_VERSION, TrajectoryFile
 from pipeline.storage import Storage, StorageError
 from pipeline.trajectory import Bools, Ints
 
 MOST_LANES = 8
-PREFETCHED = 4
-"""Batches made ahead of the one in use."""
+ROWS_AT_ONCE = 1024
+"""Of a rank, put together in one go: as many steps as they make."""
+CHUNKS_AHEAD = 2
+"""How many times as much is made ahead of what is in use."""
 _SHARDS, _ROWS, _GROUPS = range(3)  # what is being shuffled
 
 
@@ -71,15 +74,13 @@ class ShardSet:
 
     def __init__(self, uri: str, split: str) -> None:
         self.uri, self.split = uri, split
-        table = open_manifest(uri)
-        self._check_columns(table)
-        self.splits = set(table.filter(pl.col("rows") > 0).collect()["split"])
+        whole = open_manifest(uri).collect()
+        self._check(whole)
+        self.splits = set(whole.filter(pl.col("rows") > 0)["split"])
         """All that the data set has rows of."""
-        table = table.filter(pl.col("split") == split).sort("shard").collect()
+        table = whole.filter(pl.col("split") == split).sort("shard")
         if not table["rows"].sum():
-            raise ValueError(
-                f"{uri} has no rows of split {split!r}; build some with `remask build`"
-            )
+            raise ValueError(f"{uri} has no rows of split {split!r}; add some with `remask build`")
         self.table = table
         self._storage = Storage(uri)
         self._edges = np.concatenate([[0], np.cumsum(table["rows"].to_numpy())])
@@ -109,13 +110,13 @@ class ShardSet:
             raise ValueError(f"shards of {self.uri} differ in {column}: {sorted(values)}")
         return values[0]
 
-    def read(self, shard: int, rows: range) -> TrajectoryRows:
-        """Some rows of a shard, from the row groups they lie in."""
+    def open(self, shard: int) -> TrajectoryFile:
+        """A shard, for one reader: it keeps the row groups at hand that were read last."""
         path = self.table["path"][shard]
-        found = decode_trajectories(self._bytes(shard, path), self._storage.path(path), rows)
-        if len(found.examples.example_ids) != len(rows):
-            raise StorageError(self._mend(path, "has fewer rows than its manifest says"))
-        return found
+        file = TrajectoryFile(self._bytes(shard, path), self._storage.path(path))
+        if file.num_rows != self.sizes[shard]:
+            raise StorageError(self._mend(path, "has not the rows its manifest says"))
+        return file
 
     def names(self, row_ids: Ints) -> list[str]:
         """Shard, row and example of rows, for messages."""
@@ -123,7 +124,7 @@ class ShardSet:
         names = []
         for row_id, shard in zip(row_ids.tolist(), shards.tolist(), strict=True):
             row = row_id - int(self._edges[shard])
-            found = self.read(shard, range(row, row + 1)).examples.example_ids[0]
+            found = self.open(shard).read(range(row, row + 1)).examples.example_ids[0]
             names.append(f"{self.table['shard'][shard]}:{row} ({found})")
         return names
 
@@ -154,24 +155,24 @@ class ShardSet:
             "and build again"
         )
 
-    def _check_columns(self, table: pl.LazyFrame) -> None:
-        missing = sorted(set(manifest.SCHEMA) - set(table.collect_schema().names()))
+    def _check(self, table: pl.DataFrame) -> None:
+        missing = sorted(set(manifest.SCHEMA) - set(table.columns))
         if missing:
             raise ValueError(
                 f"the manifest of {self.uri} lacks the columns {missing}; rebuild it with `remask "
                 "build`"
             )
-        counts = table.select("num_shards", "schema_version").unique().collect()
-        versions = counts["schema_version"].unique().to_list()
-        if versions and versions != [SCHEMA_VERSION]:
+        versions = table["schema_version"].unique().to_list()
+        if versions not in ([], [SCHEMA_VERSION]):
             raise ValueError(
                 f"{self.uri} has schema version {max(versions)}, this reader takes "
                 f"{SCHEMA_VERSION}; rebuild it with `remask build`"
             )
-        found, planned = table.select(pl.len()).collect().item(), counts["num_shards"].max()
-        if found and found < planned:  # pyright: ignore[reportOperatorIssue]
+        planned = max(table["num_shards"].to_list(), default=0)
+        if len(table) < planned:
             raise ValueError(
-                f"{self.uri} has {found} of its {planned} shards; finish it with `remask build`"
+                f"{self.uri} has {len(table)} of its {planned} shards; finish it with `remask "
+                "build`"
             )
 
 
@@ -288,7 +289,8 @@ class Loader:
             raise ValueError(
                 f"{shards.uri} has {order.num_rows} rows for {world_size} ranks; use fewer ranks"
             )
-        self._rows_per_lane, self._micro_rows = order.rows_per_lane, rows // micro_batches
+        self._rows_per_lane = order.rows_per_lane
+        self._rows, self._micro_rows = rows, rows // micro_batches
         mine = range(rank * rows, (rank + 1) * rows)
         self._parts = list(_by_lane(mine, order.rows_per_lane))
         self._lanes = {lane: _Lane(shards, order, lane) for lane, _ in self._parts}
@@ -296,16 +298,29 @@ class Loader:
 
     def batches(self, first_step: int = 0) -> Iterator[list[Batch]]:
         """The micro-batches of one step after another, without end."""
-        step = first_step
-        while True:
-            parts = []
-            for lane, rows in self._parts:
-                at = step * self._rows_per_lane
-                parts += self._lanes[lane].take(range(at + rows.start, at + rows.stop))
-            joined = _Rows.join(parts)
-            size = self._micro_rows
-            yield [joined[i : i + size].to_batch() for i in range(0, len(joined.row_ids), size)]
-            step += 1
+        for chunk in self.chunks(first_step):
+            yield from chunk
+
+    def chunks(self, first_step: int = 0) -> Iterator[list[list[Batch]]]:
+        """The same, some steps at a time."""
+        count = max(1, ROWS_AT_ONCE // self._rows)
+        for step in itertools.count(first_step, count):
+            micro = self._steps(range(step, step + count)).to_batches(self._micro_rows)
+            each = len(micro) // count
+            yield [micro[i : i + each] for i in range(0, len(micro), each)]
+
+    def _steps(self, steps: range) -> "_Rows":
+        """This rank's rows of some steps, one step's after another's."""
+        share = self._rows_per_lane
+        parts, places, before = [], [], 0
+        for lane, rows in self._parts:
+            found = self._lanes[lane].take(range(steps.start * share, steps.stop * share))
+            mine = np.arange(len(steps))[:, None] * share + np.arange(rows.start, rows.stop)
+            parts.append(found if len(rows) == share else found[mine.reshape(-1)])
+            places.append(before + np.arange(mine.size).reshape(mine.shape))
+            before += mine.size
+        order = np.concatenate(places, axis=1).reshape(-1)
+        return _Rows.join(parts)[order]
 
 
 @dataclass(frozen=True)
@@ -333,16 +348,20 @@ class _Rows:
         columns = zip(*(vars(part).values() for part in parts), strict=True)
         return _Rows(*(_stack(arrays, width) for arrays in columns))
 
-    def to_batch(self) -> Batch:
-        width = int(self.lengths.max(initial=0))
+    def to_batches(self, size: int) -> list[Batch]:
+        """Batches of so many rows, each padded to its own longest."""
         grids = (self.target, self.wrong, self.masked_at, self.revealed_at)
-        return Batch(
-            *(torch.from_numpy(x[:, :width].astype(np.int32)) for x in grids),
-            step=torch.from_numpy(self.step.astype(np.int32)),
-            editable=torch.from_numpy(np.ascontiguousarray(self.editable[:, :width])),
-            is_token=torch.from_numpy(np.arange(width) < self.lengths[:, None]),
-            row_ids=torch.from_numpy(self.row_ids.astype(np.int64)),
+        tensors = (
+            *(torch.from_numpy(x.astype(np.int32)) for x in grids),
+            torch.from_numpy(self.step.astype(np.int32)),
+            torch.from_numpy(np.ascontiguousarray(self.editable)),
+            torch.from_numpy(np.arange(self.target.shape[1]) < self.lengths[:, None]),
+            torch.from_numpy(self.row_ids.astype(np.int64)),
         )
+        batches = [Batch(*parts) for parts in zip(*(x.split(size) for x in tensors), strict=True)]
+        if (self.lengths == self.target.shape[1]).all():
+            return batches
+        return [batch[:] for batch in batches]
 
 
 class _Lane:
@@ -351,9 +370,10 @@ class _Lane:
     def __init__(self, shards: ShardSet, order: Order, lane: int) -> None:
         self._shards, self._order, self._lane = shards, order, lane
         self._block, self._rows = range(0), None
+        self._shard, self._file = -1, None
 
-    def take(self, positions: range) -> list[_Rows]:
-        """The rows at some positions, in as many parts as they have blocks."""
+    def take(self, positions: range) -> _Rows:
+        """The rows at some positions."""
         parts, at = [], positions.start
         while at < positions.stop:
             if self._rows is None or at not in self._block:
@@ -362,20 +382,37 @@ class _Lane:
             stop = min(positions.stop, self._block.stop)
             parts.append(self._rows[at - self._block.start : stop - self._block.start])
             at = stop
-        return parts
+        return _Rows.join(parts)
 
     def _read(self, block: range) -> _Rows:
         pieces = self._order.pieces(self._lane, block)
-        rows = _Rows.join([_to_rows(self._shards, *piece) for piece in pieces])
+        rows = _Rows.join([self._piece(*piece) for piece in pieces])
         return rows[self._order.shuffle(self._lane, block, rows.lengths)]
+
+    def _piece(self, shard: int, rows: range) -> _Rows:
+        if self._file is None or shard != self._shard:
+            self._shard, self._file = shard, self._shards.open(shard)
+        found = self._file.read(rows)
+        drawn = found.trajectories
+        return _Rows(
+            drawn.target,
+            drawn.wrong,
+            drawn.masked_at,
+            drawn.revealed_at,
+            drawn.editable,
+            drawn.step,
+            found.examples.lengths,
+            self._shards.row_ids(shard, rows),
+        )
 
 
 class Prefetched:
-    """An iterator whose items a thread makes ahead; close it, or use it as a context."""
+    """A loader's steps, made ahead by a thread; close it, or use it as a context."""
 
-    def __init__(self, items: Iterator[list[Batch]], *, pin: bool = False) -> None:
-        self._items, self._pin = items, pin
-        self._queue: queue.Queue[Any] = queue.Queue(PREFETCHED)
+    def __init__(self, loader: Loader, first_step: int = 0, *, pin: bool = False) -> None:
+        self._chunks, self._pin = loader.chunks(first_step), pin
+        self._queue: queue.Queue[Any] = queue.Queue(CHUNKS_AHEAD)
+        self._ready: deque[list[Batch]] = deque()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="loader")
         self._thread.start()
@@ -387,10 +424,12 @@ class Prefetched:
         self.close()
 
     def __next__(self) -> list[Batch]:
-        item = self._queue.get()
-        if isinstance(item, BaseException):
-            raise item
-        return item
+        if not self._ready:
+            chunk = self._queue.get()
+            if isinstance(chunk, BaseException):
+                raise chunk
+            self._ready.extend(chunk)
+        return self._ready.popleft()
 
     def close(self) -> None:
         self._stop.set()
@@ -398,8 +437,10 @@ class Prefetched:
 
     def _run(self) -> None:
         try:
-            for item in self._items:
-                if not self._put([batch.pin() for batch in item] if self._pin else item):
+            for chunk in self._chunks:
+                if self._pin:
+                    chunk = [[batch.pin() for batch in step] for step in chunk]
+                if not self._put(chunk):
                     return
         except Exception as error:
             self._put(error)
@@ -423,21 +464,6 @@ def _by_lane(rows: range, rows_per_lane: int) -> Iterator[tuple[int, range]]:
         stop = min(rows.stop, begin + rows_per_lane)
         yield lane, range(at - begin, stop - begin)
         at = stop
-
-
-def _to_rows(shards: ShardSet, shard: int, rows: range) -> _Rows:
-    found = shards.read(shard, rows)
-    drawn = found.trajectories
-    return _Rows(
-        drawn.target,
-        drawn.wrong,
-        drawn.masked_at,
-        drawn.revealed_at,
-        drawn.editable,
-        drawn.step,
-        found.examples.lengths,
-        shards.row_ids(shard, rows),
-    )
 
 
 def _stack(arrays: tuple[NDArray, ...], width: int) -> NDArray:

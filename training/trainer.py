@@ -62,16 +62,16 @@ class Trainer:
 
     def __init__(self, plan: Plan, folder: RunFolder, world: World) -> None:
         recipe = plan.recipe
-        self._plan, self._folder, self._world, self._recipe = plan, folder, world, recipe
+        self.plan, self._folder, self._world, self._recipe = plan, folder, world, recipe
         backbone = plan.make_backbone()
-        self._learner = Learner(backbone, recipe.objective, horizon=plan.horizon, seed=recipe.seed)
+        self.learner = Learner(backbone, recipe.objective, horizon=plan.horizon, seed=recipe.seed)
         self._held_out = None
         if recipe.held_out.every and plan.held_out is not None:
             self._held_out = HeldOut(
                 plan.held_out, recipe.held_out, world, together=recipe.engine.zero_stage == 3
             )
         newest = self._newest()
-        self._engine, self._peaks = make_engine(self._learner, plan, world, newest)
+        self._engine, self._peaks = make_engine(self.learner, plan, world, newest)
         self._state = newest.state if newest else State(0, world.size)
         self._recent = deque(
             self._state.recent_losses, maxlen=recipe.spikes.window if recipe.spikes else 1
@@ -80,7 +80,7 @@ class Trainer:
 
     def run(self) -> Outcome:
         """Train to the end, or until asked to stop."""
-        recipe, plan = self._recipe, self._plan
+        recipe, plan = self._recipe, self.plan
         loader = Loader(
             plan.train,
             plan.order,
@@ -92,12 +92,12 @@ class Trainer:
         pin = self._world.device.type == "cuda"
         with (
             Log(self._folder, plan, self._world, step) as log,
-            Prefetched(loader.batches(step), pin=pin) as stream,
+            Prefetched(loader, step, pin=pin) as stream,
             self._watching_signals(),
         ):
             saved = step
             while step < plan.steps and not self._stop:
-                tally, skipped = self._update(step, next(stream))
+                tally, skipped = self.update(step, next(stream))
                 step += 1
                 self._state = State(
                     step,
@@ -109,7 +109,7 @@ class Trainer:
                 is_due = step % recipe.save.every == 0 or step == plan.steps
                 scores = None
                 if self._held_out and (is_due or step % recipe.held_out.every == 0):
-                    scores = self._held_out.score(self._learner)
+                    scores = self._held_out.score(self.learner)
                     log.scores(step, scores)
                 if is_due:
                     self._save(scores)
@@ -121,7 +121,7 @@ class Trainer:
             return Outcome(step, plan.steps, scores, str(self._folder.model))
         return Outcome(step, plan.steps, None, str(self._folder.path))
 
-    def _update(self, step: int, micro_batches: list[Batch]) -> tuple[Tensor, int]:
+    def update(self, step: int, micro_batches: list[Batch]) -> tuple[Tensor, int]:
         """One update: sums over its rows, and how many micro-batches were left out."""
         # Dropout, where a backbone has it, is a function of the step as well.
         torch.manual_seed(int(digest([self._recipe.seed, step, self._world.rank]), 16))
@@ -184,19 +184,19 @@ class Trainer:
         with torch.no_grad():
             for i in range(len(batch.row_ids)):
                 row = batch[i : i + 1].to(self._world.device)
-                if not math.isfinite(float(self._learner(row, step)[0])):
+                if not math.isfinite(float(self.learner(row, step)[0])):
                     found.append(int(batch.row_ids[i]))
         return found or batch.row_ids.tolist()
 
     def _fail(self, step: int, what: str, row_ids: list[int]) -> None:
         everyone = self._world.gather(row_ids)
         rows = torch.tensor([i for ids in everyone for i in ids], dtype=torch.long)  # pyright: ignore
-        names = self._plan.train.names(rows[:MOST_NAMED].numpy())
+        names = self.plan.train.names(rows[:MOST_NAMED].numpy())
         more = f" and {len(rows) - MOST_NAMED} more" if len(rows) > MOST_NAMED else ""
         raise TrainingError(
             f"{what} is not a number at step {step}, from rows {', '.join(names)}{more}; the last "
             f"checkpoint is whole: lower optimizer.lr, or look at the rows with `remask shards "
-            f"{self._plan.train.uri} show`"
+            f"{self.plan.train.uri} show`"
         )
 
     def _is_spike(self, loss: float) -> bool:
@@ -206,7 +206,7 @@ class Trainer:
         return loss > spikes.factor * statistics.median(self._recent)
 
     def _rate(self, step: int) -> float:
-        return self._recipe.optimizer.rate(step, self._plan.steps)
+        return self._recipe.optimizer.rate(step, self.plan.steps)
 
     def _newest(self) -> Checkpoint | None:
         """Where to go on from: one place for all ranks, whatever each sees in the folder."""
@@ -232,7 +232,7 @@ class Trainer:
             self._folder.begin(state.step)
         self._world.wait()
         save_state(self._engine, aside)
-        weights = whole_weights(self._learner.backbone, self._world)
+        weights = whole_weights(self.learner.backbone, self._world)
         if self._world.is_first:
             self._write_model(aside / "model", weights, scores)
         self._world.wait()
@@ -242,7 +242,7 @@ class Trainer:
 
     def _export(self, scores: dict[str, float] | None) -> None:
         """The finished model, in a folder of its own."""
-        weights = whole_weights(self._learner.backbone, self._world)
+        weights = whole_weights(self.learner.backbone, self._world)
         if self._world.is_first:
             self._write_model(self._folder.model, weights, scores)
         self._world.wait()
@@ -250,8 +250,8 @@ class Trainer:
     def _write_model(
         self, path: Path, weights: dict[str, Tensor] | None, scores: dict[str, float] | None
     ) -> None:
-        card = model_card(self._plan, self._state, scores)
-        save_model(self._learner.backbone, path, weights, card, self._plan)
+        card = model_card(self.plan, self._state, scores)
+        save_model(self.learner.backbone, path, weights, card, self.plan)
 
     @contextlib.contextmanager
     def _watching_signals(self) -> Iterator[None]:

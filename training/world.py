@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed import HashStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,10 @@ class World:
             )
         deepspeed.init_distributed(backend, auto_mpi_discovery=False, verbose=False)
 
-    def _store(self) -> torch.distributed.Store:
+    def _store(self) -> Store:
         """Where the ranks of one machine meet: a port of its loopback interface."""
         if self.size == 1:
-            return torch.distributed.HashStore()
+            return HashStore()
         port = int(os.environ.get("MASTER_PORT", "29500"))
         listener = None
         if self.is_first:
@@ -81,7 +82,7 @@ class World:
                     "the launcher's --master_port"
                 ) from error
             listener.listen()
-        return torch.distributed.TCPStore(
+        return TCPStore(
             "127.0.0.1",
             port,
             self.size,

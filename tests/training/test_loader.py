@@ -151,7 +151,7 @@ def test_a_rank_reads_only_its_lanes(tmp_path):
 def test_prefetching_gives_the_same_and_ends_its_thread(mixed):
     (loader,) = loaders(mixed)
     expected = [x[0].row_ids.tolist() for x in islice(loader.batches(3), 10)]
-    with Prefetched(loaders(mixed)[0].batches(3)) as stream:
+    with Prefetched(loaders(mixed)[0], 3) as stream:
         assert [next(stream)[0].row_ids.tolist() for _ in range(10)] == expected
     assert not [x for x in threading.enumerate() if x.name == "loader"]
 
@@ -162,7 +162,7 @@ def test_an_altered_shard_is_named_when_it_is_read(mixed, tmp_path):
     first.write_bytes(first.read_bytes()[:-20] + bytes(20))
     with (
         pytest.raises(StorageError, match=r"train-00000-00.parquet does not match its checksum"),
-        Prefetched(loaders(uri, batch_size=4)[0].batches()) as stream,
+        Prefetched(loaders(uri, batch_size=4)[0]) as stream,
     ):
         next(stream)
 

@@ -1,0 +1,171 @@
+"""The commands as people type them: DeepSpeed's launcher, two ranks, signals, bad requests."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from models import SudokuConfig, SudokuMDM, save
+from tests.training.runs import (
+    environment,
+    log_lines,
+    losses,
+    run_ranks,
+    write_recipe,
+)
+from training import launch
+from training.recipe import TrainRecipe
+from training.run_folder import RunFolder
+from training.train import main as train_command
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(*arguments):
+    """`remask train ...`."""
+    command = [sys.executable, "-m", "infra.cli", "train", *arguments]
+    return subprocess.Popen(
+        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for(condition, process, timeout_s=120):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def ranks_below(process):
+    return sorted(launch._ranks(process.pid), key=lambda x: x.environ()["RANK"])
+
+
+def test_a_killed_rank_ends_the_launch_and_the_next_one_goes_on(boards, tmp_path):
+    """`remask train --ranks 2`: SIGKILL to the second rank, then the same command once more."""
+    settings = {"steps": 60, "save": {"every": 10}, "held_out": {"rows": 16, "every": 30}}
+    undisturbed = write_recipe(tmp_path, "undisturbed", boards, **settings)
+    run_ranks(undisturbed, 2)
+    path = write_recipe(tmp_path, "killed", boards, **settings)
+    process = start(path, "--ranks", "2")
+    wait_for(lambda: max(losses(tmp_path / "killed"), default=0) >= 25, process)
+    first, second = ranks_below(process)
+    second.kill()
+    _, err = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert not first.is_running() or first.status() == psutil.STATUS_ZOMBIE
+    assert 20 <= RunFolder(tmp_path / "killed").newest().state.step < 60
+
+    process = start(path, "--ranks", "2")
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err[-3000:]
+    assert "train: 60 steps done" in out
+    assert losses(tmp_path / "killed") == losses(tmp_path / "undisturbed")
+    model = "model/model.safetensors"
+    expected = (tmp_path / "undisturbed" / model).read_bytes()
+    assert (tmp_path / "killed" / model).read_bytes() == expected
+
+
+def test_sigterm_to_the_command_saves_and_ends_it_cleanly(boards, tmp_path):
+    path = write_recipe(tmp_path, "asked", boards, steps=100000, save={"every": 50000})
+    process = start(path)
+    wait_for(lambda: len(log_lines(tmp_path / "asked")) >= 10, process)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err[-3000:]
+    step = RunFolder(tmp_path / "asked").newest().state.step
+    assert f"stopped and saved at step {step} of 100000" in out
+    assert step >= 10
+
+
+def refused(capsys, path, *overrides):
+    with pytest.raises(SystemExit) as end:
+        train_command([path, *overrides])
+    found = capsys.readouterr()
+    assert found.out == ""
+    (line,) = found.err.splitlines()
+    return end.value.code, line
+
+
+def test_a_request_that_does_not_fit_is_refused_in_one_line(boards, tmp_path, capsys):
+    path = write_recipe(tmp_path, "bad", boards)
+    save(SudokuMDM(SudokuConfig(side=9, width=32)), tmp_path / "other")
+    (tmp_path / "file").write_text("")
+    cases = {
+        ("optimizer.speed=3",): "unknown keys ['speed']",
+        ("steps=0",): "steps must be at least 1",
+        ("epochs=2",): "give either steps or epochs",
+        ("model.kind=transformer",): "kind must be one of ['llada', 'sudoku'], got 'transf",
+        ("model.wide=3",): "unknown keys ['wide']",
+        ("model.side=9",): "has vocab_size 5, the model 10",
+        ("model=null", f"start={tmp_path}/other"): "has vocab_size 5, the model 10",
+        ("model=null", f"start={tmp_path}/none"): "there is no checkpoint folder at",
+        (f"start={tmp_path}/other",): "give either a model to begin anew or a checkpoint",
+        ("batch_size=15", "engine.micro_batch_size=4"): "multiple of ranks × micro_batch_size (1",
+        ("engine.precision=bf16",): "bf16 needs zero_stage 1 or more",
+        ("engine.offload=all", "engine.zero_stage=2"): "offload all needs zero_stage 3",
+        (f"output={tmp_path}/file",): "cannot write to output",
+        (f"output={tmp_path}/file/below",): "cannot write to output",
+        ("output=s3://bucket/run",): "output must be a folder on a file system",
+        ("lora.rank=2",): "lora needs a checkpoint to start from",
+        ("log.wandb=mine",): "wandb is not installed",
+    }  # fmt: skip
+    for overrides, message in cases.items():
+        status, line = refused(capsys, path, *overrides)
+        assert status == 2
+        assert message in line, line
+    assert not (tmp_path / "bad").exists() or not list((tmp_path / "bad").glob("recipe*"))
+    status, line = refused(capsys, path, f"shards={tmp_path}/none")
+    assert status == 1
+    assert "there is no data set at" in line
+
+
+def test_more_ranks_than_rows_are_refused(tmp_path, capsys, monkeypatch):
+    from tests.training.data import write_data_set
+
+    data = write_data_set(tmp_path / "few", [[16, 16, 16]])
+    path = write_recipe(tmp_path, "few", data)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    status, line = refused(capsys, path)
+    assert status == 2
+    assert "has 3 rows for 4 ranks; use fewer ranks" in line
+
+
+def test_another_live_run_in_the_folder_is_left_alone(boards, tmp_path, capsys):
+    path = write_recipe(tmp_path, "busy", boards)
+    with RunFolder(tmp_path / "busy").held():
+        status, line = refused(capsys, path)
+    assert status == 2
+    assert f"another run (process {os.getpid()} on" in line
+    assert "is training in" in line
+
+
+def test_another_recipe_over_a_run_is_refused(boards, tmp_path, capsys):
+    run_ranks(write_recipe(tmp_path, "first", boards, steps=2))
+    changed = write_recipe(tmp_path, "second", boards, steps=2, output=str(tmp_path / "first"))
+    status, line = refused(capsys, changed, "optimizer.lr=0.5")
+    assert status == 2
+    assert "was made by another recipe (different: optimizer.lr 0.01 → 0.5)" in line
+
+
+def test_a_dry_run_prints_the_plan_and_writes_nothing(boards, tmp_path, capsys):
+    path = write_recipe(tmp_path, "dry", boards, steps=None, epochs=2)
+    launch.main([path, "--dry-run", "batch_size=32"])
+    out = capsys.readouterr().out
+    assert "batch_size: 32" in out
+    assert "# train: 15 steps, 240 rows, 1 ranks" in out
+    assert not (tmp_path / "dry").exists()
+
+
+def test_every_recipe_shipped_is_read():
+    from pipeline.recipe import load_recipe
+
+    found = sorted((ROOT / "training" / "recipes").glob("*.yaml"))
+    assert found
+    for path in found:
+        assert isinstance(load_recipe(TrainRecipe, path, []), TrainRecipe)
