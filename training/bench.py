@@ -57,14 +57,14 @@ from training.trainer import Trainer, prepared
 from training.world import World
 
 BATCH = 64
-ROUNDS = 7
+ROUNDS = 5
 TEXT = {
     "kind": "llada", "d_model": 384, "n_layers": 8, "n_heads": 6, "n_kv_heads": 6,
     "mlp_hidden_size": 1024, "vocab_size": 8192, "mask_token_id": 8191, "max_sequence_length": 128,
 }  # fmt: skip
 MODELS = {
-    "sudoku, 0.81M": ("boards", {"kind": "sudoku"}, BATCH, 6),
-    "text-shaped, 20M": ("text", TEXT, 8, 4),
+    "sudoku, 0.81M": ("boards", {"kind": "sudoku"}, BATCH, 4),
+    "text-shaped, 20M": ("text", TEXT, 8, 2),
 }
 OPTIMIZER = {
     "sudoku": OptimizerConfig(kind="muon", lr=1e-4),
@@ -327,10 +327,10 @@ def run_child(settings: dict[str, Any]) -> None:
         if settings["compile"]:
             model = trainer.learner.backbone
             model.hidden = torch.compile(model.hidden)
-        advance(5)
+        advance(4)
         start = time.perf_counter()
-        advance(20)
-        print(20 * BATCH / (time.perf_counter() - start))
+        advance(12)
+        print(12 * BATCH / (time.perf_counter() - start))
     world.leave()
 
 

@@ -77,7 +77,8 @@ def run(path: str, overrides: list[str], *, dry_run: bool) -> None:
 
 
 def keep_memory() -> None:
-    """Let malloc keep what is freed: fresh pages cost more than a tenth of a step on CPUs."""
+    """Let malloc keep what is freed: where page faults are slow, fresh pages cost up to a tenth of
+    a step."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         for option, value in ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, -1), (_TOP_PAD, 1 << 28)):
