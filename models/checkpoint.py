@@ -7,11 +7,12 @@
 Nothing is unpickled and no code is run from a checkpoint. A folder appears whole or not at all.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -114,13 +115,17 @@ def load(
 
 
 def outline(path_or_name: str | os.PathLike[str]) -> Backbone:
-    """A checkpoint's model without its weights, on the meta device."""
+    """A checkpoint's model without its weights, on the meta device; they are there and fit."""
     folder = Path(path_or_name)
     if adapter.is_adapter(folder):
         return outline(adapter.read_settings(folder).base)
     kind, config, history = _read_settings(folder)
     with torch.device("meta"):
-        return BACKBONES[kind][1](config, history)
+        backbone = BACKBONES[kind][1](config, history)
+    wanted = {name: x.shape for name, x in backbone.state_dict().items()}
+    with _opened(folder / WEIGHTS, "cpu") as file:
+        _check_tensors(folder / WEIGHTS, wanted, file)
+    return backbone
 
 
 def fingerprint(path_or_name: str | os.PathLike[str]) -> str:
@@ -176,23 +181,33 @@ def _read_settings(folder: Path) -> tuple[str, Any, HistoryConfig]:
 def _read_tensors(
     path: Path, wanted: dict[str, torch.Size], device: str, dtype: torch.dtype | None
 ) -> dict[str, torch.Tensor]:
+    with _opened(path, device) as file:
+        _check_tensors(path, wanted, file)
+        tensors = {}
+        for name in wanted:
+            tensor = file.get_tensor(name)
+            if not tensor.is_floating_point():
+                raise CheckpointError(f"{path}: {name} holds {tensor.dtype}, not weights")
+            tensors[name] = tensor if dtype is None else tensor.to(dtype)
+        return tensors
+
+
+@contextlib.contextmanager
+def _opened(path: Path, device: str) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt", device=device) as file:
-            found = set(file.keys())
-            _check_names(path, set(wanted), found)
-            tensors = {}
-            for name, shape in wanted.items():
-                tensor = file.get_tensor(name)
-                if tensor.shape != shape:
-                    raise CheckpointError(
-                        f"{path}: {name} is {list(tensor.shape)}, the config says {list(shape)}"
-                    )
-                if not tensor.is_floating_point():
-                    raise CheckpointError(f"{path}: {name} holds {tensor.dtype}, not weights")
-                tensors[name] = tensor if dtype is None else tensor.to(dtype)
-            return tensors
+            yield file
     except SafetensorError as error:
         raise CheckpointError(f"{path} is damaged or not safetensors: {error}") from error
+
+
+def _check_tensors(path: Path, wanted: dict[str, torch.Size], file: Any) -> None:
+    """By the file's header alone."""
+    _check_names(path, set(wanted), set(file.keys()))
+    for name, shape in wanted.items():
+        found = file.get_slice(name).get_shape()
+        if found != list(shape):
+            raise CheckpointError(f"{path}: {name} is {found}, the config says {list(shape)}")
 
 
 def _check_names(path: Path, wanted: set[str], found: set[str]) -> None:

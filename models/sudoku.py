@@ -13,6 +13,9 @@ from torch.nn import functional as F
 from models.backbone import Backbone
 from models.history import HistoryConfig
 
+FEATURES = ("row", "column", "box")
+RELATION_LEAN = 3.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class SudokuConfig:
@@ -24,6 +27,8 @@ class SudokuConfig:
     width: int = 128
     heads: int = 4
     feed_forward: int = 512
+    relations: bool = True
+    """Give each head a learned preference for cells of the same row, column or box."""
 
     def __post_init__(self) -> None:
         for name in ("layers", "width", "heads", "feed_forward"):
@@ -63,10 +68,16 @@ class SudokuMDM(Backbone):
         self.column = nn.Embedding(config.side, config.width)
         self.box = nn.Embedding(config.side, config.width)
         self.blocks = nn.ModuleList(_Block(config) for _ in range(config.layers))
+        if config.relations:
+            # Each head begins with a relation of its own, as far as there are any.
+            lean = RELATION_LEAN * torch.eye(config.heads, len(FEATURES))
+            self.relations = nn.Parameter(lean.repeat(config.layers, 1, 1))
         self.norm = nn.LayerNorm(config.width)
         self.out = nn.Linear(config.width, self.vocab_size)
         for name, where in cell_features(config.side).items():
             self.register_buffer(f"{name}_index", where, persistent=False)
+            related = (where[:, None] == where).float()  # [N, N]
+            self.register_buffer(f"same_{name}", related, persistent=False)
 
     @property
     def token_embedding(self) -> Tensor:
@@ -80,9 +91,21 @@ class SudokuMDM(Backbone):
             )
         place = self.cell.weight + self.row(self.row_index) + self.column(self.column_index)
         x = embeds + place + self.box(self.box_index)  # [B, N, D]
-        for block in self.blocks:
-            x = block(x, attention_mask)
+        for i, block in enumerate(self.blocks):
+            x = block(x, self._attention_bias(i, attention_mask))
         return self.norm(x)
+
+    def _attention_bias(self, layer: int, attention_mask: Tensor | None) -> Tensor | None:
+        """What is added to attention scores, [B or 1, H or 1, N, N or 1]; none for nothing."""
+        bias = None
+        if self.config.relations:
+            same = torch.stack([getattr(self, f"same_{name}") for name in FEATURES])  # [3, N, N]
+            bias = torch.einsum("hr,rnm->hnm", self.relations[layer], same.to(self.relations))[None]
+        if attention_mask is None:
+            return bias
+        blocked = torch.where(attention_mask, 0.0, -torch.inf)[:, None, None, :]
+        blocked = blocked.to(self.tokens.weight)
+        return blocked if bias is None else bias + blocked
 
     def head(self, hidden: Tensor) -> Tensor:
         return self.out(hidden)
@@ -107,14 +130,13 @@ class _Block(nn.Module):
         self.feed_in = nn.Linear(config.width, config.feed_forward)
         self.feed_out = nn.Linear(config.feed_forward, config.width)
 
-    def forward(self, x: Tensor, attention_mask: Tensor | None) -> Tensor:
-        x = x + self._attend(self.attention_norm(x), attention_mask)
+    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        x = x + self._attend(self.attention_norm(x), bias)
         return x + self.feed_out(F.gelu(self.feed_in(self.feed_norm(x))))
 
-    def _attend(self, x: Tensor, attention_mask: Tensor | None) -> Tensor:
+    def _attend(self, x: Tensor, bias: Tensor | None) -> Tensor:
         batch, positions, width = x.shape
         heads = self.query_key_value(x).view(batch, positions, 3, self.heads, -1)
         query, key, value = heads.permute(2, 0, 3, 1, 4)  # [B, H, N, D/H] each
-        mask = None if attention_mask is None else attention_mask[:, None, None, :]
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
         return self.attention_out(mixed.transpose(1, 2).reshape(batch, positions, width))

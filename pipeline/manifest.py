@@ -37,6 +37,7 @@ SCHEMA: dict[str, Any] = {
     "rows": pl.Int64,
     "skipped": pl.Int64,  # records that did not fit
     "tokens": pl.Int64,
+    "longest": pl.Int32,  # tokens of a row at most
     "editable": pl.Int64,
     "keep": pl.Int64,
     "mask": pl.Int64,

@@ -52,6 +52,7 @@ from training.logs import Log
 from training.objective import oracle_action
 from training.optimizer import OptimizerConfig, make_optimizer
 from training.recipe import HeldOutConfig, LogConfig, TrainRecipe
+from training.run_folder import State
 from training.train import keep_memory
 from training.trainer import Trainer, prepared
 from training.world import World
@@ -360,7 +361,7 @@ def trainer_for(
         plan, folder = stack.enter_context(prepared(recipe, world))
         world.join()
         trainer = Trainer(plan, folder, world)
-        log = stack.enter_context(Log(folder, plan, world, 0))
+        log = stack.enter_context(Log(folder, plan, world, State(0, world.size)))
         stream = stack.enter_context(Prefetched(loader_for(plan, world)))
         step = itertools.count()
 
@@ -420,7 +421,7 @@ def write_text(uri: str) -> None:
     row = dict.fromkeys(manifest.SCHEMA, None)
     row |= {"shard": "train-00000-00", "path": path, "split": "train", "rows": 1024}
     row |= {"schema_version": SCHEMA_VERSION, "horizon": law.horizon, "num_shards": 1}
-    row |= {"vocab_size": vocabulary.size, "mask_id": vocabulary.mask_id}
+    row |= {"longest": 128, "vocab_size": vocabulary.size, "mask_id": vocabulary.mask_id}
     row |= {"sha256": hashlib.sha256(data).hexdigest()}
     manifest.commit(storage, row)
     manifest.close(storage)

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from models import Backbone, fingerprint, save
+from models import Backbone, save
 from models.adapter import AdapterSettings, has_adapter, save_adapter
 from training.learner import Learner
 from training.optimizer import OptimizerConfig, make_optimizer, split_parameters
 from training.plan import Plan
 from training.recipe import EngineConfig
 from training.run_folder import Checkpoint
-from training.world import World
+from training.world import TrainingError, World
 
 TAG, UNIVERSAL = "deepspeed", "universal"
 
@@ -25,6 +25,8 @@ TAG, UNIVERSAL = "deepspeed", "universal"
 def engine_config(plan: Plan, world: World, *, load_universal: bool = False) -> dict[str, Any]:
     """DeepSpeed's config for a plan, with the recipe's own keys put over ours."""
     settings = plan.recipe.engine
+    # DeepSpeed's Muon makes its update before clipping, which would then shrink the update.
+    is_theirs = plan.recipe.optimizer.kind == "muon" and settings.zero_stage > 0
     zero: dict[str, Any] = {"stage": settings.zero_stage}
     if plan.recipe.optimizer.kind == "muon":
         zero["reduce_scatter"] = False  # Muon needs whole matrices
@@ -32,20 +34,29 @@ def engine_config(plan: Plan, world: World, *, load_universal: bool = False) -> 
         zero["offload_optimizer"] = {"device": "cpu"}
     if settings.offload == "all":
         zero["offload_param"] = {"device": "cpu"}
-    return {
+    ours = {
         "train_batch_size": plan.recipe.batch_size,
         "train_micro_batch_size_per_gpu": plan.recipe.batch_size
         // (world.size * plan.micro_batches),
         "gradient_accumulation_steps": plan.micro_batches,
-        "gradient_clipping": settings.clip,
+        "gradient_clipping": 0.0 if is_theirs else settings.clip,
         "bf16": {"enabled": settings.precision == "bf16"},
         "zero_optimization": zero,
         "zero_allow_untested_optimizer": True,  # Muon, and torch's AdamW where weights are on CPU
         "zero_force_ds_cpu_optimizer": False,  # theirs takes minutes to compile
         "steps_per_print": 1 << 40,  # our log is enough
         "checkpoint": {"load_universal": load_universal},
-        **settings.deepspeed,
     }
+    return _over(ours, settings.deepspeed)
+
+
+def _over(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+    """One config over another, section by section."""
+    merged = dict(ours)
+    for key, value in theirs.items():
+        both = isinstance(value, dict) and isinstance(ours.get(key), dict)
+        merged[key] = _over(ours[key], value) if both else value
+    return merged
 
 
 def make_engine(
@@ -56,18 +67,22 @@ def make_engine(
     import deepspeed
 
     settings = plan.recipe.engine
-    learner.to(world.device)
+    universal = is_regrouped(plan, world, newest)
+    config = engine_config(plan, world, load_universal=universal)
+    if settings.zero_stage == 3:  # divided at once: no device need hold the whole
+        deepspeed.zero.Init(module=learner, config_dict_or_path=config)
+    else:
+        learner.to(world.device)
     if settings.recompute:
         recompute_blocks(learner.backbone)
     parameters = [x for x in learner.parameters() if x.requires_grad]
     optimizer = _optimizer(learner.backbone, parameters, plan.recipe.optimizer, settings)
     peaks = [group["lr"] for group in optimizer.param_groups]
-    universal = is_regrouped(plan, world, newest)
     engine, *_ = deepspeed.initialize(
         model=learner,
         optimizer=optimizer,
         model_parameters=parameters,  # pyright: ignore[reportArgumentType]
-        config=engine_config(plan, world, load_universal=universal),
+        config=config,
         dist_init_required=False,
     )
     if newest is not None:
@@ -106,7 +121,7 @@ def _load(engine: Any, newest: Checkpoint, world: World, *, universal: bool) -> 
         str(folder), tag=tag, load_lr_scheduler_states=False, load_module_strict=False
     )
     if path is None:
-        raise RuntimeError(f"DeepSpeed could not read {folder / tag}")
+        raise TrainingError(f"DeepSpeed could not read {folder / tag}; remove that checkpoint")
     if universal:  # it gives all parameters one counter, which each of them would then advance
         for state in engine.optimizer.optimizer.state.values():
             if isinstance(state.get("step"), Tensor):
@@ -121,7 +136,7 @@ def _to_universal(source: Path, target: Path) -> None:
     )
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise RuntimeError(f"DeepSpeed could not put the states in {source} together: {reason}")
+        raise TrainingError(f"DeepSpeed could not put the states in {source} together: {reason}")
 
 
 def whole_weights(backbone: Backbone, world: World) -> dict[str, Tensor] | None:
@@ -132,7 +147,10 @@ def whole_weights(backbone: Backbone, world: World) -> dict[str, Tensor] | None:
     from deepspeed.runtime.zero import GatheredParameters
 
     weights = {}
+    is_adapter = has_adapter(backbone)
     for name, parameter in backbone.named_parameters():
+        if is_adapter and not parameter.requires_grad:
+            continue  # only the adapter is saved
         with GatheredParameters([parameter]):
             if world.is_first:
                 weights[name] = parameter.detach().cpu().clone()
@@ -148,7 +166,7 @@ def save_model(
         return save(backbone, path, tensors=weights, card=card)
     settings = AdapterSettings(
         base=str(Path(recipe.start).absolute()),
-        base_fingerprint=fingerprint(recipe.start),
+        base_fingerprint=plan.start or "",
         rank=recipe.lora.rank,
         alpha=recipe.lora.alpha,
         history=backbone.history,

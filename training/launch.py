@@ -22,6 +22,9 @@ from pathlib import Path
 import psutil
 import torch
 
+from pipeline.recipe import load_recipe
+from training.recipe import TrainRecipe
+from training.run_folder import RunFolder
 from training.train import add_arguments, run
 
 
@@ -42,7 +45,8 @@ def main(argv: list[str] | None = None) -> None:
     ranks = arguments.ranks or default_ranks()
     where = ["--hostfile", str(arguments.hostfile)] if arguments.hostfile else local(ranks)
     command = [*where, "--module", "training.train", arguments.recipe, *arguments.overrides]
-    raise SystemExit(launch(command, environment(ranks)))
+    settings = dict(os.environ) if arguments.hostfile else environment(ranks)
+    raise SystemExit(launch(command, settings, stop_file(arguments.recipe, arguments.overrides)))
 
 
 def default_ranks() -> int:
@@ -70,19 +74,33 @@ def environment(ranks: int) -> dict[str, str]:
     return found
 
 
-def launch(command: list[str], environment: dict[str, str]) -> int:
-    """Run `deepspeed` and return its exit status; signals reach the ranks, which save and end."""
+def stop_file(recipe: str, overrides: list[str]) -> Path | None:
+    """What asks a run to save and end, on whichever machines its ranks are."""
+    try:
+        return RunFolder(load_recipe(TrainRecipe, recipe, overrides).output).stop
+    except ValueError:  # the ranks will say what is wrong
+        return None
+
+
+def launch(command: list[str], environment: dict[str, str], stop: Path | None) -> int:
+    """Run `deepspeed` and return its exit status; on a signal the ranks save and end."""
     beside = Path(sys.executable).with_name("deepspeed")
     deepspeed = str(beside) if beside.exists() else shutil.which("deepspeed")
     if deepspeed is None:
         print("remask train: there is no `deepspeed` command; install deepspeed", file=sys.stderr)
         return 1
-    process = subprocess.Popen([sys.executable, deepspeed, *command], env=environment)
+    # A session of its own: Ctrl-C must not reach the launcher, which would give its ranks half a
+    # minute to end. Here they get the time they need.
+    process = subprocess.Popen(
+        [sys.executable, deepspeed, *command], env=environment, start_new_session=True
+    )
 
     def pass_on(signum: int, frame: object) -> None:
-        # The launcher itself would give the ranks half a minute; they get the time they need.
-        for child in _ranks(process.pid):
+        below = _ranks(process.pid)
+        for child in below:
             child.send_signal(signal.SIGTERM)
+        if not below and stop is not None and stop.parent.is_dir():  # on other machines
+            stop.touch()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, pass_on)

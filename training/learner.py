@@ -17,7 +17,7 @@ from training.objective import BINS, ObjectiveConfig, OracleLoss, masked_loss, o
 
 LOWEST_RATE = 1e-3
 PARTS = ("reveal", "mask", "keep")
-HEAD = 6  # micro-batches, rows, tokens; loss, unlikelihood, ordering
+HEAD = 6  # weight, rows, tokens; and, by weight, loss, unlikelihood, ordering
 
 
 class Learner(nn.Module):
@@ -38,7 +38,14 @@ class Learner(nn.Module):
             step: Of training; with a row's number it decides what is masked in `sft`.
         """
         loss = self._revision_loss(batch) if self.config.kind == "rm" else self._masked(batch, step)
-        return loss.total, _sums(loss, batch)
+        return loss.total, _sums(loss, batch, self.weight(batch))
+
+    def weight(self, batch: Batch) -> float:
+        """What a batch counts in a step's mean: its positions, weighted, or its rows."""
+        if self.config.kind != "rm":
+            return len(batch.row_ids)
+        moving = int((batch.editable & (batch.revealed_at > 0)).sum())
+        return int(batch.editable.sum()) + moving * (self.config.edit_weight - 1)
 
     def _revision_loss(self, batch: Batch) -> OracleLoss:
         state = state_at(
@@ -125,8 +132,8 @@ class Tally:
     def summary(self) -> dict[str, float]:
         """Means, by name; parts without a position are left out."""
         values = self.sums.tolist()
-        count, _, _, loss, unlikelihood, ordering = values[:HEAD]
-        count = max(count, 1)
+        weight, _, _, loss, unlikelihood, ordering = values[:HEAD]
+        count = weight or 1.0
         found = {"loss": loss / count}
         for i, name in enumerate(PARTS):
             loss_sum, positions, correct = values[HEAD + 3 * i : HEAD + 3 * i + 3]
@@ -146,10 +153,10 @@ class Tally:
         return found
 
 
-def _sums(loss: OracleLoss, batch: Batch) -> Tensor:
-    counts = [torch.ones_like(loss.total), loss.total.new_tensor(len(batch.row_ids))]
+def _sums(loss: OracleLoss, batch: Batch, weight: float) -> Tensor:
+    counts = torch.tensor([weight, len(batch.row_ids)], device=loss.total.device)
     means = [loss.total.detach(), loss.unlikelihood, loss.ordering]
-    head = [*counts, batch.is_token.sum(), *means]
+    head = [*counts, batch.is_token.sum(), *(weight * x for x in means)]
     parts = [getattr(getattr(loss, name), f.name) for name in PARTS for f in fields(loss.reveal)]
     return torch.cat(
         [torch.stack([x.double() for x in [*head, *parts]]), loss.calibration.flatten()]

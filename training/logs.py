@@ -4,6 +4,7 @@ import json
 import resource
 import sys
 import time
+import uuid
 from types import TracebackType
 from typing import Any
 
@@ -15,18 +16,22 @@ from torch import Tensor
 from pipeline.progress import LINE_EVERY_S
 from training.learner import Tally
 from training.plan import Plan
-from training.run_folder import RunFolder
+from training.run_folder import RunFolder, State
 from training.world import World
 
 
 class Log:
     """Sums up the steps of all ranks, and has the first one write it down; use it as a context."""
 
-    def __init__(self, folder: RunFolder, plan: Plan, world: World, first_step: int) -> None:
+    def __init__(self, folder: RunFolder, plan: Plan, world: World, state: State) -> None:
         self._plan, self._world, self._config = plan, world, plan.recipe.log
         self._tally = torch.zeros(Tally.size(), dtype=torch.float64)
+        if state.tally and world.is_first:  # what was summed up before, over all ranks
+            self._tally += torch.tensor(state.tally, dtype=torch.float64)
+        self._done_before = Tally(self._tally.clone())
         self._started = self._since = self._last_line = time.monotonic()
-        self._first_step, self._scores = first_step, {}
+        first_step = self._first_step = state.step
+        self._scores: dict[str, float] = {}
         self._file = self._board = self._wandb = self._bar = None
         if not world.is_first:
             return
@@ -73,15 +78,17 @@ class Log:
         self._tally += sums
         if step % self._config.every and step != self._plan.steps:
             return
-        tally = Tally(self._world.total(self._tally.clone()))
+        tally = Tally(torch.tensor(self.tally(), dtype=torch.float64))
         self._tally.zero_()
+        rows, tokens = tally.rows - self._done_before.rows, tally.tokens - self._done_before.tokens
+        self._done_before = Tally(self._tally.clone())
         now = time.monotonic()
         seconds, self._since = now - self._since, now
         line = {
             **tally.summary(),
             "lr": rate * self._plan.recipe.optimizer.lr,
-            "rows_per_s": round(tally.rows / max(seconds, 1e-9), 1),
-            "tokens_per_s": round(tally.tokens / max(seconds, 1e-9), 1),
+            "rows_per_s": round(rows / max(seconds, 1e-9), 1),
+            "tokens_per_s": round(tokens / max(seconds, 1e-9), 1),
             "peak_bytes": peak_bytes(),
         }
         if self._plan.recipe.spikes:
@@ -89,11 +96,15 @@ class Log:
         self._write("train", step, line)
         self._show(step, line)
 
-    def scores(self, step: int, scores: dict[str, float]) -> None:
-        """Take in a held-out decode."""
+    def tally(self) -> list[float]:
+        """Sums of all ranks since the last line; all ranks must ask."""
+        return self._world.total(self._tally.clone()).tolist()
+
+    def scores(self, step: int, scores: dict[str, float], seconds: float) -> None:
+        """Take in a held-out decode, whose time is not the trainer's."""
         self._scores = scores
         self._write("held_out", step, scores)
-        self._since = time.monotonic()
+        self._since += seconds
 
     def _write(self, kind: str, step: int, values: dict[str, Any]) -> None:
         if self._file is None:
@@ -172,11 +183,14 @@ def check_wandb(project: str | None) -> None:
 def _start_wandb(project: str, folder: RunFolder, plan: Plan) -> Any:
     import wandb  # pyright: ignore[reportMissingImports]
 
+    name = folder.path / "wandb_id"
+    if not name.exists():
+        name.write_text(uuid.uuid4().hex)
     return wandb.init(
         project=project,
         name=folder.path.name,
         dir=str(folder.path),
-        id=folder.path.name,
+        id=name.read_text(),
         resume="allow",
         config=plan.content,
     )

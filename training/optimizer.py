@@ -38,7 +38,7 @@ class OptimizerConfig:
     warmup: int = 50
     """Steps of linear warm-up."""
     decay: Literal["cosine", "linear", "constant"] = "cosine"
-    """How the rate falls from its peak to `final_share` of it at the last step."""
+    """How the rate falls from its peak towards `final_share` of it, where the last step ends."""
     final_share: float = 0.0
 
     def __post_init__(self) -> None:

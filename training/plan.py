@@ -3,12 +3,13 @@
 import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from models import Backbone, HistoryConfig, create, fingerprint, load
-from models.adapter import add_lora
+from models.adapter import add_lora, is_adapter
 from models.checkpoint import outline
 from training.loader import Loader, Order, ShardSet
 from training.recipe import TrainRecipe
@@ -66,12 +67,16 @@ def make_plan(recipe: TrainRecipe, world: World) -> Plan:
 
     Raises ValueError, saying what does not fit and what to do.
     """
+    if recipe.start and is_adapter(Path(recipe.start)):
+        raise ValueError(
+            f"start {recipe.start} is an adapter; make a model of it first with `remask merge`"
+        )
     train = ShardSet(recipe.shards, "train")
     held_out = None
     if recipe.held_out.every and "held_out" in train.splits:
         held_out = ShardSet(recipe.shards, "held_out")
     per_rank, left = divmod(recipe.batch_size, world.size)
-    micro = recipe.engine.micro_batch_size or per_rank
+    micro = recipe.engine.micro_batch_size or per_rank or 1
     if left or per_rank % micro:
         raise ValueError(
             f"batch_size {recipe.batch_size} must be a multiple of ranks × micro_batch_size "
@@ -95,9 +100,14 @@ def _check_model(plan: Plan) -> None:
     recipe = plan.recipe
     with torch.device("meta"):
         backbone = outline(recipe.start) if recipe.start else create(recipe.model or {})
-    for shards in (plan.train, plan.held_out):
-        if shards is None:
-            continue
+    both = [x for x in (plan.train, plan.held_out) if x is not None]
+    longest = max(n for x in both for n in x.table["longest"])
+    if backbone.max_length is not None and longest > backbone.max_length:
+        raise ValueError(
+            f"{plan.train.uri} has rows of {longest} tokens, the model takes "
+            f"{backbone.max_length}; build shards with source.max_length {backbone.max_length}"
+        )
+    for shards in both:
         for name, mine in (("vocab_size", backbone.vocab_size), ("mask_id", backbone.mask_id)):
             if shards.the(name) != mine:
                 raise ValueError(

@@ -40,11 +40,18 @@ class EngineConfig:
     recompute: bool = False
     """Activation checkpointing: keep only each block's input and compute the rest again."""
     clip: float = 1.0
-    """Largest norm of the gradient; 0 does not clip."""
+    """Largest norm of the gradient; 0 does not clip. Muon under ZeRO 1 to 3 does not."""
     deepspeed: dict[str, Any] = field(default_factory=dict)
     """Further keys for DeepSpeed's own config, put over ours."""
 
     def __post_init__(self) -> None:
+        taken = sorted(
+            {"bf16", "fp16", "optimizer", "scheduler", "gradient_clipping"} & {*self.deepspeed}
+        )
+        taken += sorted(x for x in self.deepspeed if "batch_size" in x or "accumulation" in x)
+        taken += ["zero_optimization.stage"] * ("stage" in self._zero)
+        if taken:
+            raise ValueError(f"engine.deepspeed: {taken} follow from the recipe's own keys")
         if self.precision == "bf16" and self.zero_stage == 0:
             raise ValueError("engine.precision bf16 needs zero_stage 1 or more, got 0")
         if self.offload != "none" and self.zero_stage < (3 if self.offload == "all" else 1):
@@ -59,6 +66,11 @@ class EngineConfig:
             )
         if not 0 <= self.clip < math.inf:
             raise ValueError(f"engine.clip must be 0 or more, got {self.clip}")
+
+    @property
+    def _zero(self) -> dict[str, Any]:
+        found = self.deepspeed.get("zero_optimization", {})
+        return found if isinstance(found, dict) else {}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@
         deepspeed/                          optimiser and engine state, to go on from
         state.json                          step, scores, and every other file's size
     OUTPUT/model/                           the finished model
+    OUTPUT/stop                             make this file, and the run saves and ends
 
 A checkpoint is written aside and renamed when it is whole.
 """
@@ -42,6 +43,8 @@ class State:
     """Micro-batches left out as spikes."""
     recent_losses: list[float] = field(default_factory=list)
     """What a spike is measured by."""
+    tally: list[float] = field(default_factory=list)
+    """Sums over steps that no line of the log has yet."""
     scores: dict[str, float] | None = None
     """Of the held-out decode at this step."""
 
@@ -67,6 +70,8 @@ class RunFolder:
         self.model = self.path / "model"
         self.log = self.path / "log.jsonl"
         self.tensorboard = self.path / "tensorboard"
+        self.stop = self.path / "stop"
+        """A file that asks the run to save and end."""
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -112,6 +117,11 @@ class RunFolder:
         for stray in self._checkpoints.glob(".*"):
             shutil.rmtree(stray)
         self.aside(step).mkdir()
+
+    def sweep(self) -> None:
+        """Remove models that killed writers left half-written."""
+        for stray in self.path.glob(f".{self.model.name}.*"):
+            shutil.rmtree(stray, ignore_errors=True)
 
     def commit(self, state: State, *, keep: int) -> Path:
         """Put a checkpoint in its place, then remove those that are neither new nor best."""

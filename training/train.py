@@ -19,7 +19,7 @@ from pipeline.command import plain
 from pipeline.recipe import load_recipe
 from pipeline.storage import StorageError
 from training.recipe import TrainRecipe
-from training.world import World
+from training.world import TrainingError, World
 
 # Of glibc's mallopt.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(path: str, overrides: list[str], *, dry_run: bool) -> None:
     """Train; exit 2 for a wrong request, 1 for a failed run."""
     from training.plan import make_plan
-    from training.trainer import TrainingError, prepared, train
+    from training.trainer import prepared, train
 
     world = World.from_environment()
     with contextlib.ExitStack() as stack:
@@ -70,8 +70,10 @@ def run(path: str, overrides: list[str], *, dry_run: bool) -> None:
             _exit(1, error, world)
         try:
             outcome = train(plan, folder, world)
-        except (StorageError, TrainingError) as error:
-            _exit(1, error, world)
+        except (ValueError, StorageError, TrainingError) as error:
+            where = f"rank {world.rank}: " if world.size > 1 else ""
+            print(f"remask train: {where}{error}", file=sys.stderr)
+            raise SystemExit(1) from error
         if world.is_first:
             print(outcome)
 

@@ -9,35 +9,33 @@ import contextlib
 import math
 import signal
 import statistics
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.provenance import claim
+from pipeline.provenance import RECIPE, claim
 from pipeline.recipe import digest
 from pipeline.storage import Storage
 from training.card import model_card
 from training.engine import is_regrouped, make_engine, save_model, save_state, whole_weights
 from training.held_out import HeldOut
 from training.learner import Learner, Tally
-from training.loader import Batch, Loader, Prefetched
+from training.loader import Batch, Loader, Prefetched, ShardSet
 from training.logs import Log, check_wandb
 from training.plan import Plan, make_plan
 from training.recipe import TrainRecipe
 from training.run_folder import Checkpoint, RunFolder, State
-from training.world import World
+from training.world import TrainingError, World
 
 MOST_NAMED = 8
 """Rows named in an error."""
-
-
-class TrainingError(RuntimeError):
-    """Training cannot go on; the message says at which step and why."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +75,7 @@ class Trainer:
             self._state.recent_losses, maxlen=recipe.spikes.window if recipe.spikes else 1
         )
         self._stop = self._asked = False
+        self._skipped_in_a_row = 0
 
     def run(self) -> Outcome:
         """Train to the end, or until asked to stop."""
@@ -91,7 +90,7 @@ class Trainer:
         step, scores = self._state.step, self._state.scores
         pin = self._world.device.type == "cuda"
         with (
-            Log(self._folder, plan, self._world, step) as log,
+            Log(self._folder, plan, self._world, self._state) as log,
             Prefetched(loader, step, pin=pin) as stream,
             self._watching_signals(),
         ):
@@ -105,19 +104,22 @@ class Trainer:
                     self._state.num_skipped + skipped,
                     list(self._recent) if recipe.spikes else [],
                 )
+                self._check_skipping(step, skipped)
                 log.add(step, tally, self._rate(step - 1), self._state.num_skipped)
                 is_due = step % recipe.save.every == 0 or step == plan.steps
                 scores = None
                 if self._held_out and (is_due or step % recipe.held_out.every == 0):
+                    start = time.monotonic()
                     scores = self._held_out.score(self.learner)
-                    log.scores(step, scores)
+                    log.scores(step, scores, time.monotonic() - start)
                 if is_due:
-                    self._save(scores)
+                    self._save(scores, log.tally())
                     saved = step
             if saved < step:
-                self._save(None)
+                self._save(None, log.tally())
+            if step == plan.steps:
+                self._export(scores)
         if step == plan.steps:
-            self._export(scores)
             return Outcome(step, plan.steps, scores, str(self._folder.model))
         return Outcome(step, plan.steps, None, str(self._folder.path))
 
@@ -128,43 +130,59 @@ class Trainer:
         share = self._rate(step)
         sums = torch.zeros(Tally.size(), dtype=torch.float64)
         skipped = 0
-        for batch in micro_batches:
+        for batch, scale in zip(micro_batches, self._scales(micro_batches), strict=True):
             here = batch.to(self._world.device)
-            loss, parts = self._forward(here, step)
+            loss, parts = self._engine(here, step)
             mean = self._agree(step, batch, loss)
             if self._is_spike(mean):
                 skipped += 1
-                loss = loss * 0.0
+                scale = 0.0
             else:
                 self._recent.append(mean)
             if skipped == len(micro_batches):
                 share = 0.0  # nothing was learned, so nothing moves
             for group, peak in zip(self._engine.optimizer.param_groups, self._peaks, strict=True):
                 group["lr"] = peak * share
-            self._engine.backward(loss)
+            self._engine.backward(loss * scale)
+            if batch is micro_batches[-1]:
+                self._check_gradient(step, micro_batches)
             self._engine.step()
             sums += parts.cpu()
-        norm = self._engine.get_global_grad_norm()
-        if norm is not None and not torch.isfinite(torch.as_tensor(norm)):
-            self._fail(step, "the gradient", [i for x in micro_batches for i in x.row_ids.tolist()])
         return sums, skipped
 
-    def _forward(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
-        try:
-            return self._engine(batch, step)
-        except (torch.OutOfMemoryError, RuntimeError) as error:
-            if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
-                rows, width = batch.target.shape
-                raise TrainingError(
-                    f"out of memory at step {step} with {rows} rows of {width} positions on "
-                    f"{self._world.device}; lower engine.micro_batch_size, set engine.recompute, "
-                    "or raise engine.zero_stage"
-                ) from error
-            raise
+    def _scales(self, micro_batches: list[Batch]) -> list[float]:
+        """What to multiply each micro-batch's mean by, so that the engine's mean of them, over all
+        ranks, is the mean over all that the step holds."""
+        weights = [self.learner.weight(batch) for batch in micro_batches]
+        total = float(self._world.total(torch.tensor(sum(weights), dtype=torch.float64)))
+        parts = len(weights) * self._world.size
+        return [weight * parts / total if total else 1.0 for weight in weights]
+
+    def _check_gradient(self, step: int, micro_batches: list[Batch]) -> None:
+        """Before it can reach the weights, if ZeRO leaves it where it can be seen."""
+        if self._recipe.engine.zero_stage:
+            return
+        grads = [x.grad for x in self.learner.parameters() if x.grad is not None]
+        norm = torch.nn.utils.get_total_norm(grads)
+        if not math.isfinite(norm):
+            rows = [i for batch in micro_batches for i in batch.row_ids.tolist()]
+            self._fail(step, "the gradient", rows)
+
+    def _check_skipping(self, step: int, skipped: int) -> None:
+        """A loss that stays high is no spike."""
+        self._skipped_in_a_row = self._skipped_in_a_row + skipped if skipped else 0
+        if self._recipe.spikes and self._skipped_in_a_row > self._recipe.spikes.window:
+            raise TrainingError(
+                f"the loss has stayed above {self._recipe.spikes.factor} times its median for "
+                f"{self._skipped_in_a_row} micro-batches up to step {step}; raise spikes.factor, "
+                "or lower optimizer.lr and start again from an earlier checkpoint"
+            )
 
     def _agree(self, step: int, batch: Batch, loss: Tensor) -> float:
         """The loss over all ranks; stops the run together when it is no number or we are asked."""
         value = float(loss.detach())
+        if self._world.is_first and self._folder.stop.exists():
+            self._asked = True
         mean, self._stop = value, self._asked
         if self._world.size > 1:
             mine = torch.tensor([value, float(self._asked)], dtype=torch.float64)
@@ -190,13 +208,14 @@ class Trainer:
 
     def _fail(self, step: int, what: str, row_ids: list[int]) -> None:
         everyone = self._world.gather(row_ids)
-        rows = torch.tensor([i for ids in everyone for i in ids], dtype=torch.long)  # pyright: ignore
-        names = self.plan.train.names(rows[:MOST_NAMED].numpy())
+        rows = np.array([i for ids in everyone for i in ids], np.int64)
+        fresh = ShardSet(self.plan.train.uri, "train")  # the loader's thread has the other
+        names = fresh.names(rows[:MOST_NAMED])
         more = f" and {len(rows) - MOST_NAMED} more" if len(rows) > MOST_NAMED else ""
         raise TrainingError(
-            f"{what} is not a number at step {step}, from rows {', '.join(names)}{more}; the last "
-            f"checkpoint is whole: lower optimizer.lr, or look at the rows with `remask shards "
-            f"{self.plan.train.uri} show`"
+            f"{what} is not a number at step {step}, from rows {', '.join(names)}{more}; look at "
+            f"the rows with `remask shards {self.plan.train.uri} show`, or lower optimizer.lr and "
+            "start again from an earlier checkpoint"
         )
 
     def _is_spike(self, loss: float) -> bool:
@@ -219,12 +238,13 @@ class Trainer:
             )
         return newest
 
-    def _save(self, scores: dict[str, float] | None) -> None:
+    def _save(self, scores: dict[str, float] | None, tally: list[float]) -> None:
         state = State(
             self._state.step,
             self._state.world_size,
             self._state.num_skipped,
             self._state.recent_losses,
+            tally if any(tally) else [],
             scores,
         )
         aside = self._folder.aside(state.step)
@@ -242,6 +262,7 @@ class Trainer:
 
     def _export(self, scores: dict[str, float] | None) -> None:
         """The finished model, in a folder of its own."""
+        self._folder.sweep()
         weights = whole_weights(self.learner.backbone, self._world)
         if self._world.is_first:
             self._write_model(self._folder.model, weights, scores)
@@ -289,4 +310,23 @@ def train(plan: Plan, folder: RunFolder, world: World) -> Outcome:
     if newest is not None and newest.state.step >= plan.steps and folder.model.exists():
         return Outcome(newest.state.step, plan.steps, newest.state.scores, str(folder.model))
     world.join()
-    return Trainer(plan, folder, world).run()
+    seen = world.gather((folder.path / RECIPE).exists())
+    if not all(seen):
+        raise TrainingError(
+            f"ranks {[i for i, x in enumerate(seen) if not x]} do not see {folder.path}; output "
+            "must be on a file system that all of them share"
+        )
+    if world.is_first:
+        folder.stop.unlink(missing_ok=True)
+    try:
+        return Trainer(plan, folder, world).run()
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+            micro = plan.recipe.batch_size // world.size // plan.micro_batches
+            raise TrainingError(
+                f"out of memory on {world.device} with {micro} rows at once; lower "
+                "engine.micro_batch_size, set engine.recompute, or raise engine.zero_stage"
+            ) from error
+        if world.size > 1 and "peer" in str(error):
+            raise TrainingError("another rank has ended; its own message says why") from error
+        raise

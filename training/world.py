@@ -10,6 +10,10 @@ from torch import Tensor
 from torch.distributed import HashStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message says why and what to do."""
+
+
 @dataclass(frozen=True)
 class World:
     """One process among those the launcher started; alone when none did."""
@@ -77,7 +81,7 @@ class World:
             try:
                 listener.bind(("127.0.0.1", port))
             except OSError as error:
-                raise RuntimeError(
+                raise TrainingError(
                     f"port {port} is taken ({error.strerror}); choose another with MASTER_PORT or "
                     "the launcher's --master_port"
                 ) from error

@@ -45,6 +45,7 @@ def write_data_set(uri, shards, *, splits=None, seed=0):
             "mask_id": VOCABULARY.mask_id,
             "rows": len(lengths),
             "tokens": int(lengths.sum()),
+            "longest": width,
             "editable": int(editable.sum()),
             "bytes": len(data),
             "sha256": hashlib.sha256(data).hexdigest(),

@@ -10,9 +10,21 @@ from pathlib import Path
 
 import yaml
 
+from tests.training.data import VOCABULARY
 from training.launch import free_port
 
 MODEL = {"kind": "sudoku", "side": 4, "layers": 2, "width": 32, "heads": 2, "feed_forward": 64}
+LLADA = {
+    "kind": "llada",
+    "d_model": 16,
+    "n_layers": 1,
+    "n_heads": 2,
+    "n_kv_heads": 2,
+    "mlp_hidden_size": 24,
+    "vocab_size": VOCABULARY.size,
+    "mask_token_id": VOCABULARY.mask_id,
+    "max_sequence_length": 32,
+}
 IN_ONE_PROCESS = """
 import json, sys
 from training.train import keep_memory, run
@@ -42,7 +54,7 @@ def write_recipe(folder, name, data, **changes):
     for key, value in changes.items():
         if value is None:
             del recipe[key]
-        elif isinstance(value, dict) and isinstance(recipe.get(key), dict):
+        elif key != "model" and isinstance(value, dict) and isinstance(recipe.get(key), dict):
             recipe[key] = recipe[key] | value
         else:
             recipe[key] = value

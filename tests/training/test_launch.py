@@ -11,14 +11,19 @@ import psutil
 import pytest
 
 from models import SudokuConfig, SudokuMDM, save
+from tests.training.data import write_data_set
 from tests.training.runs import (
+    LLADA,
     environment,
+    finish,
     log_lines,
     losses,
     run_ranks,
+    start_ranks,
     write_recipe,
 )
 from training import launch
+from training.loader import Order, ShardSet
 from training.recipe import TrainRecipe
 from training.run_folder import RunFolder
 from training.train import main as train_command
@@ -83,6 +88,54 @@ def test_sigterm_to_the_command_saves_and_ends_it_cleanly(boards, tmp_path):
     assert step >= 10
 
 
+def test_ctrl_c_saves_and_ends_it_cleanly(boards, tmp_path):
+    """As a terminal sends it: to every process of the group."""
+    path = write_recipe(tmp_path, "asked", boards, steps=100000, save={"every": 50000})
+    command = [sys.executable, "-m", "infra.cli", "train", path]
+    process = subprocess.Popen(
+        command,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    wait_for(lambda: len(log_lines(tmp_path / "asked")) >= 10, process)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err[-3000:]
+    assert "Traceback" not in err
+    assert "stopped and saved at step" in out
+
+
+def test_a_stop_file_saves_and_ends_it_too(boards, tmp_path):
+    path = write_recipe(tmp_path, "asked", boards, steps=100000, save={"every": 50000})
+    (process,) = start_ranks(path)
+    wait_for(lambda: len(log_lines(tmp_path / "asked")) >= 10, process)
+    RunFolder(tmp_path / "asked").stop.touch()
+    ((status, out, err),) = finish([process])
+    assert status == 0, err
+    assert "stopped and saved at step" in out
+
+
+def test_an_error_that_one_rank_meets_is_said_once(tmp_path):
+    """A shard that only the second rank reads at first is damaged."""
+    shards = ShardSet(write_data_set(tmp_path / "data", [[4] * 400] * 32), "train")
+    order = Order(shards.sizes, 16, 0, 65536)
+    ((bad, _), *_) = order.pieces(7, order.block(7, 0))
+    damaged = tmp_path / "data" / shards.table["path"][bad]
+    damaged.write_bytes(damaged.read_bytes()[:-9] + bytes(9))
+    path = write_recipe(tmp_path, "run", tmp_path / "data", model=LLADA)
+    first, second = finish(start_ranks(path, 2))
+    assert (first[0], second[0]) == (1, 1)
+    (line,) = [x for x in second[2].splitlines() if x.startswith("remask train")]
+    assert line.startswith("remask train: rank 1: ")
+    assert f"{damaged.name} does not match its checksum" in line
+    (line,) = [x for x in first[2].splitlines() if x.startswith("remask train")]
+    assert "rank 0: another rank has ended" in line
+    assert "Traceback" not in first[2] + second[2]
+
+
 def refused(capsys, path, *overrides):
     with pytest.raises(SystemExit) as end:
         train_command([path, *overrides])
@@ -96,6 +149,11 @@ def test_a_request_that_does_not_fit_is_refused_in_one_line(boards, tmp_path, ca
     path = write_recipe(tmp_path, "bad", boards)
     save(SudokuMDM(SudokuConfig(side=9, width=32)), tmp_path / "other")
     (tmp_path / "file").write_text("")
+    small = SudokuMDM(SudokuConfig(side=4, width=32, heads=2))
+    save(small, tmp_path / "damaged")
+    (tmp_path / "damaged" / "model.safetensors").write_bytes(b"nothing")
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter.json").write_text("{}")
     cases = {
         ("optimizer.speed=3",): "unknown keys ['speed']",
         ("steps=0",): "steps must be at least 1",
@@ -112,6 +170,10 @@ def test_a_request_that_does_not_fit_is_refused_in_one_line(boards, tmp_path, ca
         (f"output={tmp_path}/file",): "cannot write to output",
         (f"output={tmp_path}/file/below",): "cannot write to output",
         ("output=s3://bucket/run",): "output must be a folder on a file system",
+        ("model=null", f"start={tmp_path}/damaged"): "is damaged or not safetensors",
+        ("model=null", f"start={tmp_path}/adapter"): "is an adapter; make a model of it first",
+        ("engine.deepspeed.train_batch_size=4",): "['train_batch_size'] follow from the recipe",
+        ("engine.deepspeed.zero_optimization.stage=2",): "['zero_optimization.stage'] follow",
         ("lora.rank=2",): "lora needs a checkpoint to start from",
         ("log.wandb=mine",): "wandb is not installed",
     }  # fmt: skip
@@ -126,14 +188,20 @@ def test_a_request_that_does_not_fit_is_refused_in_one_line(boards, tmp_path, ca
 
 
 def test_more_ranks_than_rows_are_refused(tmp_path, capsys, monkeypatch):
-    from tests.training.data import write_data_set
-
     data = write_data_set(tmp_path / "few", [[16, 16, 16]])
     path = write_recipe(tmp_path, "few", data)
     monkeypatch.setenv("WORLD_SIZE", "4")
     status, line = refused(capsys, path)
     assert status == 2
     assert "has 3 rows for 4 ranks; use fewer ranks" in line
+
+
+def test_rows_longer_than_the_model_takes_are_refused(tmp_path, capsys):
+    data = write_data_set(tmp_path / "data", [[5, 40, 7]])
+    path = write_recipe(tmp_path, "long", data, model=LLADA)
+    status, line = refused(capsys, path)
+    assert status == 2
+    assert "has rows of 40 tokens, the model takes 32" in line
 
 
 def test_another_live_run_in_the_folder_is_left_alone(boards, tmp_path, capsys):
