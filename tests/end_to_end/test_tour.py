@@ -12,6 +12,7 @@ from pipeline import TrajectoryConfig
 from pipeline.sources.sudoku import all_boards
 
 
+@pytest.mark.slow
 def test_a_few_hundred_steps_learn_to_revise():
     rng = np.random.default_rng(0)
     torch.manual_seed(0)

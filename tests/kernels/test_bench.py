@@ -8,6 +8,7 @@ import pytest
 
 
 @pytest.mark.usefixtures("cpu_library")
+@pytest.mark.slow
 def test_bench_prints_ratios_memory_bandwidth_and_horizons():
     done = subprocess.run(
         [sys.executable, "-m", "kernels.bench", "--only", "64,81,128", "--repeats", "1"],

@@ -3,7 +3,10 @@
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.slow
 def test_bench_prints_speed_size_and_share():
     done = subprocess.run(
         [sys.executable, "-m", "pipeline.bench", "--no-ray"], capture_output=True, text=True

@@ -76,6 +76,7 @@ def test_a_killed_rank_ends_the_launch_and_the_next_one_goes_on(boards, tmp_path
     assert (tmp_path / "killed" / model).read_bytes() == expected
 
 
+@pytest.mark.slow
 def test_sigterm_to_the_command_saves_and_ends_it_cleanly(boards, tmp_path):
     path = write_recipe(tmp_path, "asked", boards, steps=100000, save={"every": 50000})
     process = start(path)
