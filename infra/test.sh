@@ -6,4 +6,6 @@ source "$(dirname "$0")/install.sh"
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
 .venv/bin/basedpyright --warnings
-exec .venv/bin/python -m pytest "$@"
+# Two processes of one thread each; tests of one file stay together.
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
+exec .venv/bin/python -m pytest -n 2 --dist loadscope "$@"

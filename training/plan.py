@@ -46,14 +46,14 @@ class Plan:
     def make_backbone(self) -> Backbone:
         """The model to train: the same weights on every rank and every launch."""
         recipe = self.recipe
-        if recipe.start is not None:
-            backbone = load(recipe.start)
-            backbone.history = self._history(recipe.history or backbone.history)
-            if recipe.lora:
-                add_lora(backbone, recipe.lora.rank, recipe.lora.alpha, recipe.lora.dropout)
-            return backbone.train()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
+            if recipe.start is not None:
+                backbone = load(recipe.start)
+                backbone.history = self._history(recipe.history or backbone.history)
+                if recipe.lora:
+                    add_lora(backbone, recipe.lora.rank, recipe.lora.alpha, recipe.lora.dropout)
+                return backbone.train()
             return create(recipe.model or {}, self._history(recipe.history or HistoryConfig()))
 
     def _history(self, history: HistoryConfig) -> HistoryConfig:
