@@ -159,14 +159,14 @@ class ShardSet:
         missing = sorted(set(manifest.SCHEMA) - set(table.columns))
         if missing:
             raise ValueError(
-                f"the manifest of {self.uri} lacks the columns {missing}; rebuild it with `remask "
-                "build`"
+                f"the manifest of {self.uri} lacks the columns {missing}; remove the data set and "
+                "make it anew with `remask build`"
             )
         versions = table["schema_version"].unique().to_list()
         if versions not in ([], [SCHEMA_VERSION]):
             raise ValueError(
                 f"{self.uri} has schema version {max(versions)}, this reader takes "
-                f"{SCHEMA_VERSION}; rebuild it with `remask build`"
+                f"{SCHEMA_VERSION}; remove the data set and make it anew with `remask build`"
             )
         planned = max(table["num_shards"].to_list(), default=0)
         if len(table) < planned:

@@ -109,6 +109,31 @@ def test_ctrl_c_saves_and_ends_it_cleanly(boards, tmp_path):
     assert "stopped and saved at step" in out
 
 
+@pytest.mark.slow
+def test_two_nodes_train_as_one(boards, tmp_path):
+    """A hostfile of two hosts, both this machine: a launcher on each, as `--no_ssh` has it."""
+    run_ranks(write_recipe(tmp_path, "alone", boards))
+    path = write_recipe(tmp_path, "nodes", boards)
+    (tmp_path / "hosts").write_text("localhost slots=1\n127.0.0.1 slots=1\n")
+    deepspeed = [sys.executable, str(Path(sys.executable).with_name("deepspeed"))]
+    where = ["--hostfile", str(tmp_path / "hosts"), "--no_ssh", "--master_addr", "127.0.0.1"]
+    where += ["--master_port", launch.free_port(), "--module", "training.train", path]
+    nodes = [
+        subprocess.Popen(
+            [*deepspeed, "--node_rank", str(node), *where],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for node in range(2)
+    ]
+    outcomes = finish(nodes)
+    assert [x[0] for x in outcomes] == [0, 0], outcomes[0][2][-3000:]
+    assert RunFolder(tmp_path / "nodes").newest().state.world_size == 2
+    assert losses(tmp_path / "nodes") == pytest.approx(losses(tmp_path / "alone"), rel=1e-3)
+
+
 def test_a_stop_file_saves_and_ends_it_too(boards, tmp_path):
     path = write_recipe(tmp_path, "asked", boards, steps=100000, save={"every": 50000})
     (process,) = start_ranks(path)
