@@ -69,15 +69,19 @@ def make_engine(
     settings = plan.recipe.engine
     universal = is_regrouped(plan, world, newest)
     config = engine_config(plan, world, load_universal=universal)
-    if settings.zero_stage == 3:  # divided at once: no device need hold the whole
-        deepspeed.zero.Init(module=learner, config_dict_or_path=config)
-    else:
-        learner.to(world.device)
     if settings.recompute:
         recompute_blocks(learner.backbone)
+    if settings.zero_stage < 3:
+        learner.to(world.device)
     parameters = [x for x in learner.parameters() if x.requires_grad]
     optimizer = _optimizer(learner.backbone, parameters, plan.recipe.optimizer, settings)
     peaks = [group["lr"] for group in optimizer.param_groups]
+    if settings.zero_stage == 3:
+        # Divided at once, so that no device need hold the whole; parameters lose their shapes, by
+        # which the optimiser has sorted them.
+        deepspeed.zero.Init(module=learner, config_dict_or_path=config)
+        for buffer in learner.buffers():
+            buffer.data = buffer.data.to(world.device)
     engine, *_ = deepspeed.initialize(
         model=learner,
         optimizer=optimizer,

@@ -332,6 +332,7 @@ def test_killed_anywhere_it_goes_on_as_if_nothing_had_happened(runs, boards):
     assert not list((folder / "killed" / "checkpoints").glob(".*"))
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_ends_cleanly(runs, boards):
     folder, _ = runs
     path = write_recipe(
