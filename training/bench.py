@@ -47,12 +47,13 @@ from pipeline.sources.sudoku import SudokuSource
 from pipeline.storage import Storage
 from pipeline.trajectory import TrajectoryConfig, sample_trajectories
 from training.launch import free_port
-from training.loader import Batch, Loader, Order, Prefetched, ShardSet
+from training.loader import Batch, Loader, Order, Prefetched
 from training.logs import Log
 from training.objective import oracle_action
 from training.optimizer import OptimizerConfig, make_optimizer
 from training.recipe import HeldOutConfig, LogConfig, TrainRecipe
 from training.run_folder import State
+from training.shard_set import ShardSet
 from training.train import keep_memory
 from training.trainer import Trainer, prepared
 from training.world import World

@@ -9,8 +9,9 @@ from torch import Tensor
 from kernels import state_at
 from models import Absorbing, RevisionPolicy, revise
 from training.learner import Learner, Tally
-from training.loader import Batch, Loader, Order, ShardSet
+from training.loader import Batch, Loader, Order
 from training.recipe import HeldOutConfig
+from training.shard_set import ShardSet
 from training.world import World
 
 ROWS_AT_ONCE = 128

@@ -10,26 +10,22 @@ Within a buffer rows are grouped by length, and the lanes take groups of like le
 time, so that padding is small on every rank.
 """
 
-import hashlib
 import itertools
 import queue
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import polars as pl
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pipeline import manifest, open_manifest
-from pipeline.rows import SCHEMA_VERSION, TrajectoryFile
-from pipeline.storage import Storage, StorageError
 from pipeline.trajectory import Bools, Ints
+from training.shard_set import ShardSet
 
 MOST_LANES = 8
 ROWS_AT_ONCE = 1024
@@ -67,113 +63,6 @@ class Batch:
 
     def pin(self) -> "Batch":
         return Batch(*(x.pin_memory() for x in vars(self).values()))
-
-
-class ShardSet:
-    """One split of a data set: what its manifest says, and its rows by number."""
-
-    def __init__(self, uri: str, split: str) -> None:
-        self.uri, self.split = uri, split
-        whole = open_manifest(uri).collect()
-        self._check(whole)
-        self.splits = set(whole.filter(pl.col("rows") > 0)["split"])
-        """All that the data set has rows of."""
-        table = whole.filter(pl.col("split") == split).sort("shard")
-        if not table["rows"].sum():
-            raise ValueError(f"{uri} has no rows of split {split!r}; add some with `remask build`")
-        self.table = table
-        self._storage = Storage(uri)
-        self._edges = np.concatenate([[0], np.cumsum(table["rows"].to_numpy())])
-        self._verified: set[int] = set()
-        self._recent: OrderedDict[int, bytes] = OrderedDict()
-        self._most_recent = 1
-
-    @property
-    def num_rows(self) -> int:
-        return int(self._edges[-1])
-
-    @property
-    def sizes(self) -> Ints:
-        """Rows of each shard, [S]."""
-        return np.diff(self._edges)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """A short hash of the shards' checksums: the same rows, the same data."""
-        lines = "\n".join(self.table["sha256"])
-        return hashlib.sha256(lines.encode()).hexdigest()[:16]
-
-    def the(self, column: str) -> Any:
-        """The value that all shards share in a column."""
-        values = self.table[column].unique().to_list()
-        if len(values) > 1:
-            raise ValueError(f"shards of {self.uri} differ in {column}: {sorted(values)}")
-        return values[0]
-
-    def open(self, shard: int) -> TrajectoryFile:
-        """A shard, for one reader: it keeps the row groups at hand that were read last."""
-        path = self.table["path"][shard]
-        file = TrajectoryFile(self._bytes(shard, path), self._storage.path(path))
-        if file.num_rows != self.sizes[shard]:
-            raise StorageError(self._mend(path, "has not the rows its manifest says"))
-        return file
-
-    def names(self, row_ids: Ints) -> list[str]:
-        """Shard, row and example of rows, for messages."""
-        shards = np.searchsorted(self._edges, row_ids, side="right") - 1
-        names = []
-        for row_id, shard in zip(row_ids.tolist(), shards.tolist(), strict=True):
-            row = row_id - int(self._edges[shard])
-            found = self.open(shard).read(range(row, row + 1)).examples.example_ids[0]
-            names.append(f"{self.table['shard'][shard]}:{row} ({found})")
-        return names
-
-    def row_ids(self, shard: int, rows: range) -> Ints:
-        return int(self._edges[shard]) + np.arange(rows.start, rows.stop)
-
-    def keep(self, count: int) -> None:
-        """Hold this many shards' bytes in memory, for readers that share them."""
-        self._most_recent = count
-
-    def _bytes(self, shard: int, path: str) -> bytes:
-        if shard in self._recent:
-            self._recent.move_to_end(shard)
-            return self._recent[shard]
-        data = self._storage.read(path)
-        if shard not in self._verified:
-            if hashlib.sha256(data).hexdigest() != self.table["sha256"][shard]:
-                raise StorageError(self._mend(path, "does not match its checksum"))
-            self._verified.add(shard)
-        self._recent[shard] = data
-        while len(self._recent) > self._most_recent:
-            self._recent.popitem(last=False)
-        return data
-
-    def _mend(self, path: str, problem: str) -> str:
-        return (
-            f"{self._storage.path(path)} {problem}; run `remask shards {self.uri} verify --repair` "
-            "and build again"
-        )
-
-    def _check(self, table: pl.DataFrame) -> None:
-        missing = sorted(set(manifest.SCHEMA) - set(table.columns))
-        if missing:
-            raise ValueError(
-                f"the manifest of {self.uri} lacks the columns {missing}; remove the data set and "
-                "make it anew with `remask build`"
-            )
-        versions = table["schema_version"].unique().to_list()
-        if versions not in ([], [SCHEMA_VERSION]):
-            raise ValueError(
-                f"{self.uri} has schema version {max(versions)}, this reader takes "
-                f"{SCHEMA_VERSION}; remove the data set and make it anew with `remask build`"
-            )
-        planned = max(table["num_shards"].to_list(), default=0)
-        if len(table) < planned:
-            raise ValueError(
-                f"{self.uri} has {len(table)} of its {planned} shards; finish it with `remask "
-                "build`"
-            )
 
 
 @dataclass(frozen=True)

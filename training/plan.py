@@ -11,8 +11,9 @@ import torch
 from models import Backbone, HistoryConfig, create, fingerprint, load
 from models.adapter import add_lora, is_adapter
 from models.checkpoint import outline
-from training.loader import Loader, Order, ShardSet
+from training.loader import Loader, Order
 from training.recipe import TrainRecipe
+from training.shard_set import ShardSet
 from training.world import World
 
 

@@ -27,11 +27,12 @@ from training.card import model_card
 from training.engine import is_regrouped, make_engine, save_model, save_state, whole_weights
 from training.held_out import HeldOut
 from training.learner import Learner, Tally
-from training.loader import Batch, Loader, Prefetched, ShardSet
+from training.loader import Batch, Loader, Prefetched
 from training.logs import Log, check_wandb
 from training.plan import Plan, make_plan
 from training.recipe import TrainRecipe
 from training.run_folder import Checkpoint, RunFolder, State
+from training.shard_set import ShardSet
 from training.world import TrainingError, World
 
 MOST_NAMED = 8

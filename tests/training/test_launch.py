@@ -23,9 +23,10 @@ from tests.training.runs import (
     write_recipe,
 )
 from training import launch
-from training.loader import Order, ShardSet
+from training.loader import Order
 from training.recipe import TrainRecipe
 from training.run_folder import RunFolder
+from training.shard_set import ShardSet
 from training.train import main as train_command
 
 ROOT = Path(__file__).parents[2]

@@ -12,8 +12,9 @@ from models import HistoryConfig, LladaConfig, LladaMDM
 from models.history import HistoryState
 from tests.training.data import LAW, VOCABULARY, write_data_set
 from training.learner import Learner, Tally
-from training.loader import Loader, Order, ShardSet
+from training.loader import Loader, Order
 from training.objective import BINS, ObjectiveConfig
+from training.shard_set import ShardSet
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,8 @@ from pipeline import manifest, read_rows
 from pipeline.rows import pad
 from pipeline.storage import Storage, StorageError
 from tests.training.data import write_data_set
-from training.loader import Loader, Order, Prefetched, ShardSet
+from training.loader import Loader, Order, Prefetched
+from training.shard_set import ShardSet
 
 
 @pytest.fixture(scope="module")
