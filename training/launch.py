@@ -46,7 +46,11 @@ def main(argv: list[str] | None = None) -> None:
     where = ["--hostfile", str(arguments.hostfile)] if arguments.hostfile else local(ranks)
     command = [*where, "--module", "training.train", arguments.recipe, *arguments.overrides]
     settings = dict(os.environ) if arguments.hostfile else environment(ranks)
-    raise SystemExit(launch(command, settings, stop_file(arguments.recipe, arguments.overrides)))
+    try:  # before any process is started
+        recipe = load_recipe(TrainRecipe, arguments.recipe, arguments.overrides)
+    except ValueError as error:
+        parser.exit(2, f"remask train: {error}\n")
+    raise SystemExit(launch(command, settings, RunFolder(recipe.output).stop))
 
 
 def default_ranks() -> int:
@@ -74,15 +78,7 @@ def environment(ranks: int) -> dict[str, str]:
     return found
 
 
-def stop_file(recipe: str, overrides: list[str]) -> Path | None:
-    """What asks a run to save and end, on whichever machines its ranks are."""
-    try:
-        return RunFolder(load_recipe(TrainRecipe, recipe, overrides).output).stop
-    except ValueError:  # the ranks will say what is wrong
-        return None
-
-
-def launch(command: list[str], environment: dict[str, str], stop: Path | None) -> int:
+def launch(command: list[str], environment: dict[str, str], stop: Path) -> int:
     """Run `deepspeed` and return its exit status; on a signal the ranks save and end."""
     beside = Path(sys.executable).with_name("deepspeed")
     deepspeed = str(beside) if beside.exists() else shutil.which("deepspeed")
@@ -99,7 +95,7 @@ def launch(command: list[str], environment: dict[str, str], stop: Path | None) -
         below = _ranks(process.pid)
         for child in below:
             child.send_signal(signal.SIGTERM)
-        if not below and stop is not None and stop.parent.is_dir():  # on other machines
+        if not below and stop.parent.is_dir():  # on other machines
             stop.touch()
 
     for number in (signal.SIGTERM, signal.SIGINT):
