@@ -51,13 +51,13 @@ def _read(hint: Any, value: Any, where: str) -> Any:
             return value
         raise ValueError(f"{where} must be one of {list(arguments)}, got {value!r}")
     if origin is tuple:
-        if isinstance(value, list | tuple) and len(value) == len(arguments):
-            return tuple(_read(a, v, where) for a, v in zip(arguments, value, strict=True))
-        raise ValueError(f"{where} must be {len(arguments)} values, got {value!r}")
-    if origin is dict:  # what it may hold is its reader's to say
-        if isinstance(value, Mapping):
+        return _read_tuple(arguments, value, where)
+    if origin is dict:
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{where} must be keys and values, got {value!r}")
+        if arguments[1] is Any:  # what it may hold is its reader's to say
             return dict(value)
-        raise ValueError(f"{where} must be keys and values, got {value!r}")
+        return {str(k): _read(arguments[1], v, f"{where}: {k}") for k, v in value.items()}
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return from_mapping(hint, value, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
@@ -65,6 +65,17 @@ def _read(hint: Any, value: Any, where: str) -> Any:
     if type(value) is hint:  # not isinstance: true is no number
         return value
     raise ValueError(f"{where} must be {_name(hint)}, got {value!r}")
+
+
+def _read_tuple(arguments: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
+    """So many values, or with `...` any number of one kind."""
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{where} must be a list, got {value!r}")
+    if arguments[-1] is Ellipsis:
+        return tuple(_read(arguments[0], v, f"{where}: {i}") for i, v in enumerate(value))
+    if len(value) != len(arguments):
+        raise ValueError(f"{where} must be {len(arguments)} values, got {value!r}")
+    return tuple(_read(a, v, where) for a, v in zip(arguments, value, strict=True))
 
 
 def _read_union(choices: tuple[Any, ...], value: Any, where: str) -> Any:

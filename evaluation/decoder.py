@@ -1,0 +1,42 @@
+"""How a model decodes samples: a policy by name, with its settings and its budget of steps."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from models import P2, Absorbing, ReMDM, RevisionPolicy
+from models.config import from_mapping
+from models.decoding import Policy
+
+POLICIES: dict[str, type] = {
+    "revision": RevisionPolicy,
+    "absorbing": Absorbing,
+    "remdm": ReMDM,
+    "p2": P2,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoder:
+    """One way to decode."""
+
+    policy: Literal["revision", "absorbing", "remdm", "p2"] = "revision"
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Of the policy: {margin: 0.5} for revision, {kind: conf} for remdm."""
+    max_steps: int = 32
+    start: Literal["given", "oracle"] = "given"
+    """`given` starts from the sample as it is; `oracle` is told where it is wrong, and starts with
+    those positions masked."""
+    seed: int = 0
+    batch_size: int = 128
+    """Samples decoded at once; changes nothing that comes out."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_steps", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.seed < 1 << 63:
+            raise ValueError(f"seed must lie in 0 .. 2^63 - 1, got {self.seed}")
+        self.make_policy()
+
+    def make_policy(self) -> Policy:
+        return from_mapping(POLICIES[self.policy], self.settings, f"{self.policy} settings")
