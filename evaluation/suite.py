@@ -48,6 +48,14 @@ class Suite(Protocol):
     @property
     def num_samples(self) -> int: ...
 
+    def identity(self) -> dict[str, Any]:
+        """What the samples depend on, as plain values: of a file what it holds, not where it is."""
+        ...
+
+    def with_absolute_paths(self) -> "Suite":
+        """The same, for workers that run elsewhere."""
+        ...
+
     def check(self, backbone: Backbone) -> None:
         """Raise ValueError if this model cannot take these samples; weights may be absent."""
         ...

@@ -9,28 +9,29 @@ from rich.text import Text
 from torch import Tensor
 
 from models import Action, Revision
+from pipeline.sources.sudoku import conflict_cells
 
-STYLES = {Action.REMASK: "black on yellow", Action.REVEAL: "black on green"}
-WRONG = "bold red"
+# Marks tell the cells apart where there is no colour.
+REMASKED, REVEALED, WRONG = ("?", "black on yellow"), ("+", "black on green"), ("×", "bold red")
 
 
-def show_revision(
-    console: Console, revision: Revision, row: int, solution: Tensor | None = None
-) -> None:
-    """Print one row's boards side by side: yellow will be re-masked, green was just revealed."""
+def show_revision(console: Console, revision: Revision, row: int) -> None:
+    """Print one row's boards side by side.
+
+    ? on yellow will be re-masked, + on green was just revealed, × in red breaks a rule.
+    """
     steps = int(revision.stats.steps[row])
     panels = []
     for k in range(steps + 1):
         came = revision.actions[k - 1, row] if k > 0 else None
         goes = revision.actions[k, row] if k < steps else None
-        board = _board(revision.trajectory[k, row], came, goes, solution)
+        board = _board(revision.trajectory[k, row], came, goes)
         panels.append(Panel(board, title=f"step {k}" if k else "start", expand=False))
     console.print(Columns(panels))
 
 
-def _board(
-    state: Tensor, came: Tensor | None, goes: Tensor | None, solution: Tensor | None
-) -> Text:
+def _board(state: Tensor, came: Tensor | None, goes: Tensor | None) -> Text:
+    breaks_rule = conflict_cells(state[None].cpu().numpy())[0]
     side = math.isqrt(state.numel())
     box = math.isqrt(side)
     text = Text()
@@ -42,11 +43,10 @@ def _board(
             text.append("\n")
             if row % box == 0:
                 text.append("┼─".join(["──" * box] * (side // box)).removesuffix("─") + "\n")
-        style = WRONG if solution is not None and token and token != solution[cell] else ""
+        mark, style = WRONG if breaks_rule[cell] else (" ", "")
         if goes is not None and goes[cell] == Action.REMASK:
-            style = STYLES[Action.REMASK]
+            mark, style = REMASKED
         elif came is not None and came[cell] == Action.REVEAL:
-            style = STYLES[Action.REVEAL]
-        text.append(str(token) if token else "·", style)
-        text.append(" ")
+            mark, style = REVEALED
+        text.append(f"{token or '·'}{mark}", style)
     return text

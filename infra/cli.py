@@ -1,11 +1,14 @@
 """The `remask` command: each verb hands over to its module.
 
+remask run RECIPE              all stages of a recipe, one after the other, to a report
 remask source RECIPE           clean sequences → examples
 remask probe RECIPE            frozen backbone → proposals
 remask build RECIPE            proposals → trajectory shards (runs what is missing before)
 remask shards URI              the manifest: list, show, verify, tv-bound
 remask train RECIPE            shards → a model, by DeepSpeed's launcher
 remask merge ADAPTER OUTPUT    a LoRA adapter and its model → one model
+remask eval RECIPE             checkpoints → predictions and scores, as Ray tasks
+remask report FOLDER           scores → one HTML file: tables, curves, a player
 remask revise --checkpoint C   revise given boards with a checkpoint
 remask doctor                  what this machine can run, and why not
 
@@ -17,12 +20,15 @@ import os
 import sys
 
 VERBS = {
+    "run": "infra.run",
     "source": "pipeline.source",
     "probe": "pipeline.probe",
     "build": "pipeline.build",
     "shards": "pipeline.shards",
     "train": "training.launch",
     "merge": "training.merge",
+    "eval": "evaluation.evaluate",
+    "report": "evaluation.report",
     "revise": "infra.revise",
     "doctor": "infra.doctor",
 }

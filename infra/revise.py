@@ -1,32 +1,40 @@
 """Revise Sudoku boards with a checkpoint: boards in, mended boards out, one per line.
 
-A board is 81 or 16 digits in reading order, 0 or . for a blank. After a space, as many 0s and 1s
-may say which cells can change; without them all can.
+A board is 81 or 16 digits in reading order, 0 or . for a blank; or a file with a board a line.
+After a board and a space, as many 0s and 1s may say which cells can change; without them all can.
+On a terminal every step is shown: × breaks a rule, ? is about to be re-masked, + was just revealed.
 
-    remask revise --checkpoint runs/tour 4132331414233243
-    remask revise --checkpoint runs/tour --show < boards.txt
-    remask revise --checkpoint runs/tour "4132331414233243 0000110000000001"
+    remask revise --checkpoint sudoku boards.txt
+    remask revise --checkpoint runs/sudoku4/train/model 4132331414233243
+    remask revise --checkpoint runs/sudoku4/train/model "4132331414233243 0000110000000001"
+    remask revise --checkpoint sudoku --no-show < boards.txt > mended.txt
 """
 
 import argparse
 import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 import torch
 from rich.console import Console
 
 from infra.boards import show_revision
-from models import CheckpointError, RevisionPolicy, SudokuMDM, load, revise
-from pipeline.sources.sudoku import parse_board
+from models import CheckpointError, Revision, RevisionPolicy, SudokuMDM, load, revise
+from pipeline.sources.sudoku import conflict_cells, parse_board
+
+BAD_LINES_SHOWN = 3
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="remask revise", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("boards", nargs="*", help="boards; read from standard input when none")
-    parser.add_argument("--checkpoint", required=True, help="folder written by training")
-    parser.add_argument("--max-steps", type=int, default=16, help="steps at most (default: 16)")
+    parser.add_argument("boards", nargs="*", help="boards or files; standard input when none")
+    parser.add_argument(
+        "--checkpoint", required=True, help="folder written by training, or `sudoku`, which is here"
+    )
+    parser.add_argument("--max-steps", type=int, default=32, help="steps at most (default: 32)")
     parser.add_argument("--batch-size", type=int, default=256, help="boards at once (default: 256)")
     parser.add_argument("--reveal-count", type=int, help="reveal this many per step (default: all)")
     parser.add_argument(
@@ -35,13 +43,18 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--patience", type=int, default=1, help="end after this many idle steps (default: 1)"
     )
-    parser.add_argument("--show", action="store_true", help="show every step in colour, on stderr")
+    parser.add_argument(
+        "--show",
+        action=argparse.BooleanOptionalAction,
+        default=sys.stderr.isatty(),
+        help="show every step, on stderr (default: on a terminal)",
+    )
     arguments = parser.parse_args(argv)
     try:
         model = load(arguments.checkpoint)
         if not isinstance(model, SudokuMDM):
             raise ValueError(f"{arguments.checkpoint} holds a {model.kind} model, not a Sudoku one")
-        tokens, editable = read_boards(arguments.boards or sys.stdin, model.config.cells)
+        tokens, editable = read_boards(_lines(arguments.boards), model.config.cells)
         revision = revise(
             model,
             tokens,
@@ -56,33 +69,84 @@ def main(argv: list[str] | None = None) -> None:
         )
     except (CheckpointError, ValueError) as error:
         parser.exit(2, f"remask revise: {error}\n")
-    console = Console(stderr=True)
+    console = Console(stderr=True, highlight=False)
     for row, board in enumerate(revision.tokens.tolist()):
         if arguments.show:
             show_revision(console, revision, row)
+            console.print(outcome(revision, row))
         print("".join(map(str, board)))
 
 
-def read_boards(lines, cells: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Lines to tokens and editable cells, [B, N] each; blank lines are passed over."""
-    boards, masks = [], []
-    for line in filter(str.strip, lines):
-        digits, *rest = line.split()
-        board = parse_board(digits)
-        if board.size != cells:
-            raise ValueError(
-                f"this checkpoint takes boards of {cells} cells, got {board.size}: {digits}"
-            )
-        mask = rest[0] if rest else "1" * cells
-        if len(rest) > 1 or len(mask) != cells or set(mask) - {"0", "1"}:
-            raise ValueError(
-                f"after a board come {cells} 0s and 1s or nothing, got {' '.join(rest)!r}"
-            )
+def outcome(revision: Revision, row: int) -> str:
+    """How a board ended, in a line."""
+    broken = int(conflict_cells(revision.tokens[row : row + 1].numpy()).sum())
+    stats = revision.stats
+    ended = f"not valid, {broken} cells break a rule" if broken else "valid"
+    return (
+        f"{ended}: {int(stats.steps[row])} steps, {int(stats.remasked[row])} cells re-masked, "
+        f"{int(stats.revealed[row])} revealed"
+    )
+
+
+def read_boards(
+    lines: Iterable[tuple[str, str]], cells: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Lines, each with where it stands, to tokens and editable cells, [B, N] each."""
+    boards, masks, bad = [], [], []
+    for where, line in lines:
+        try:
+            board, mask = _read_board(line, cells)
+        except ValueError as error:
+            bad.append(f"{where}: {error}")
+            continue
         boards.append(board)
-        masks.append([c == "1" for c in mask])
+        masks.append(mask)
+    if bad:
+        more = f"; and {len(bad) - BAD_LINES_SHOWN} more" if len(bad) > BAD_LINES_SHOWN else ""
+        raise ValueError("; ".join(bad[:BAD_LINES_SHOWN]) + more)
     if not boards:
-        raise ValueError("no boards given: pass them as arguments or on standard input")
+        raise ValueError("no boards given: pass them as arguments, in a file or on standard input")
     return torch.from_numpy(np.stack(boards)).long(), torch.tensor(masks)
+
+
+def _read_board(line: str, cells: int) -> tuple[np.ndarray, list[bool]]:
+    digits, *rest = line.split()
+    board = parse_board(digits)
+    if board.size != cells:
+        raise ValueError(
+            f"this checkpoint takes boards of {cells} cells, got {board.size}: {digits}"
+        )
+    mask = rest[0] if rest else "1" * cells
+    if len(rest) > 1 or len(mask) != cells or set(mask) - {"0", "1"}:
+        raise ValueError(f"after a board come {cells} 0s and 1s or nothing, got {' '.join(rest)!r}")
+    can_change = [c == "1" for c in mask]
+    stuck = [i for i, free in enumerate(can_change) if not free and board[i] == 0]
+    if stuck:
+        raise ValueError(f"cell {stuck[0] + 1} is blank and may not change, so it stays blank")
+    return board, can_change
+
+
+def _lines(boards: list[str]) -> Iterator[tuple[str, str]]:
+    """Each line that is not blank, with where it stands; a board on the command line is a line."""
+    if not boards:
+        yield from _numbered("standard input", sys.stdin)
+    for number, board in enumerate(boards, 1):
+        if _is_file(board):
+            try:
+                yield from _numbered(board, Path(board).read_text().splitlines())
+            except (OSError, UnicodeDecodeError) as error:
+                raise ValueError(f"cannot read boards from {board}: {error}") from error
+        elif board.strip():
+            yield f"board {number}", board
+
+
+def _numbered(name: str, lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    yield from ((f"{name}: line {n}", line) for n, line in enumerate(lines, 1) if line.strip())
+
+
+def _is_file(text: str) -> bool:
+    looks_like_board = set(text) <= set("0123456789. ")
+    return not looks_like_board and (Path(text).exists() or "/" in text or "\\" in text)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,8 @@ from models.sudoku import SudokuConfig, SudokuMDM
 
 FORMAT = 1
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+SHIPPED = Path(__file__).parent / "checkpoints"
+"""Checkpoints that come with the package, by name."""
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 # A new backbone is one line here.
@@ -37,6 +39,17 @@ BACKBONES: dict[str, tuple[type, type]] = {
     LladaMDM.kind: (LladaConfig, LladaMDM),
     SudokuMDM.kind: (SudokuConfig, SudokuMDM),
 }
+
+
+def is_shipped(path_or_name: str | os.PathLike[str]) -> bool:
+    """Is this the name of a checkpoint that comes with the package? A folder goes first."""
+    name = str(path_or_name)
+    is_name = bool(name) and name == Path(name).name and not Path(name).exists()
+    return is_name and (SHIPPED / name / CONFIG).is_file()
+
+
+def _folder(path_or_name: str | os.PathLike[str]) -> Path:
+    return SHIPPED / path_or_name if is_shipped(path_or_name) else Path(path_or_name)
 
 
 def create(settings: Mapping[str, Any], history: HistoryConfig | None = None) -> Backbone:
@@ -92,11 +105,11 @@ def load(
     """Read a checkpoint folder, ready to decode. An adapter comes with the model it belongs to.
 
     Args:
-        path_or_name: The folder.
+        path_or_name: The folder, or the name of a checkpoint that comes with the package.
         device: Where to put the weights; the CPU when none.
         dtype: What to store them in; as saved when none.
     """
-    folder, device = Path(path_or_name), torch.device(device or "cpu")
+    folder, device = _folder(path_or_name), torch.device(device or "cpu")
     if adapter.is_adapter(folder):
         settings = adapter.read_settings(folder)
         if fingerprint(settings.base) != settings.base_fingerprint:
@@ -116,7 +129,7 @@ def load(
 
 def outline(path_or_name: str | os.PathLike[str]) -> Backbone:
     """A checkpoint's model without its weights, on the meta device; they are there and fit."""
-    folder = Path(path_or_name)
+    folder = _folder(path_or_name)
     if adapter.is_adapter(folder):
         return outline(adapter.read_settings(folder).base)
     kind, config, history = _read_settings(folder)
@@ -130,7 +143,7 @@ def outline(path_or_name: str | os.PathLike[str]) -> Backbone:
 
 def fingerprint(path_or_name: str | os.PathLike[str]) -> str:
     """A short hash of a checkpoint's config and weights: the same bytes, the same model."""
-    folder = Path(path_or_name)
+    folder = _folder(path_or_name)
     names = adapter.FILES if adapter.is_adapter(folder) else (CONFIG, WEIGHTS)
     if names != adapter.FILES:
         _read_settings(folder)
@@ -143,7 +156,10 @@ def fingerprint(path_or_name: str | os.PathLike[str]) -> str:
 
 def _read_settings(folder: Path) -> tuple[str, Any, HistoryConfig]:
     if not folder.is_dir():
-        raise CheckpointError(f"there is no checkpoint folder at {folder}")
+        names = sorted(x.name for x in SHIPPED.iterdir()) if SHIPPED.is_dir() else []
+        raise CheckpointError(
+            f"there is no checkpoint folder at {folder}; those that come with remask: {names}"
+        )
     pickles = sorted(x.name for x in folder.iterdir() if x.suffix in PICKLES)
     missing = [name for name in (CONFIG, WEIGHTS) if not (folder / name).is_file()]
     if missing:

@@ -27,11 +27,13 @@ class SudokuConfig:
     width: int = 128
     heads: int = 4
     feed_forward: int = 512
+    loops: int = 1
+    """Times the layers are gone through, with the same weights: more thought, no more parameters."""
     relations: bool = True
     """Give each head a learned preference for cells of the same row, column or box."""
 
     def __post_init__(self) -> None:
-        for name in ("layers", "width", "heads", "feed_forward"):
+        for name in ("layers", "width", "heads", "feed_forward", "loops"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.side < 4 or math.isqrt(self.side) ** 2 != self.side:
@@ -91,8 +93,10 @@ class SudokuMDM(Backbone):
             )
         place = self.cell.weight + self.row(self.row_index) + self.column(self.column_index)
         x = embeds + place + self.box(self.box_index)  # [B, N, D]
-        for i, block in enumerate(self.blocks):
-            x = block(x, self._attention_bias(i, attention_mask))
+        biases = [self._attention_bias(i, attention_mask) for i in range(len(self.blocks))]
+        for _ in range(self.config.loops):
+            for block, bias in zip(self.blocks, biases, strict=True):
+                x = block(x, bias)
         return self.norm(x)
 
     def _attention_bias(self, layer: int, attention_mask: Tensor | None) -> Tensor | None:
@@ -138,5 +142,10 @@ class _Block(nn.Module):
         batch, positions, width = x.shape
         heads = self.query_key_value(x).view(batch, positions, 3, self.heads, -1)
         query, key, value = heads.permute(2, 0, 3, 1, 4)  # [B, H, N, D/H] each
-        mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+        # Written out: torch's fused attention has no gradient for a learned bias, and its fallback
+        # spends more on rows without any key, which a board never has.
+        scores = (query * query.shape[-1] ** -0.5) @ key.mT  # [B, H, N, N]
+        if bias is not None:
+            scores = scores + bias
+        mixed = scores.softmax(-1).to(value.dtype) @ value
         return self.attention_out(mixed.transpose(1, 2).reshape(batch, positions, width))

@@ -18,9 +18,10 @@ from pipeline.storage import StorageError
 def main_for(
     verb: str,
     description: str | None,
-    run: Callable[[BuildRecipe], Summary],
-    plan: Callable[[BuildRecipe], Sequence[Any]],
+    run: Callable[[Any], Summary],
+    plan: Callable[[Any], Sequence[Any]],
     argv: list[str] | None,
+    kind: type = BuildRecipe,
 ) -> None:
     """Parse, load the recipe, run the stage. Exit 2 for a wrong request, 1 for a failed run."""
     parser = argparse.ArgumentParser(
@@ -33,7 +34,7 @@ def main_for(
     parser.add_argument("--dry-run", action="store_true", help="print the resolved recipe and plan")
     arguments = parser.parse_intermixed_args(argv)
     try:
-        recipe = load_recipe(BuildRecipe, arguments.recipe, arguments.overrides)
+        recipe = load_recipe(kind, arguments.recipe, arguments.overrides)
         if arguments.dry_run:
             units = plan(recipe)
             print(yaml.safe_dump(plain(recipe), sort_keys=False), end="")

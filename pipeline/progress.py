@@ -24,6 +24,7 @@ class Summary:
     skipped: int
     seconds: float
     output: str
+    counts: str = "tokens"
 
     def __str__(self) -> str:
         if self.new_units == 0:
@@ -31,15 +32,16 @@ class Summary:
         left_out = f", {self.skipped:,} records left out" if self.skipped else ""
         return (
             f"{self.stage}: {self.new_units} of {self.units} units made, {self.rows:,} rows, "
-            f"{self.tokens:,} tokens{left_out} in {self.seconds:.1f} s: {self.output}"
+            f"{self.tokens:,} {self.counts}{left_out} in {self.seconds:.1f} s: {self.output}"
         )
 
 
 class Meter:
     """Counts units, rows and tokens of one stage; use it as a context."""
 
-    def __init__(self, stage: str, total: int, done: int = 0) -> None:
-        self.stage, self.total, self.done = stage, total, done
+    def __init__(self, stage: str, total: int, done: int = 0, counts: str = "tokens") -> None:
+        """`counts` names what is counted besides units and rows."""
+        self.stage, self.total, self.done, self._counts = stage, total, done, counts
         self.rows = self.tokens = self.skipped = 0
         self._start = self._last_line = time.monotonic()
         self._end: float | None = None
@@ -81,7 +83,8 @@ class Meter:
         self.rows += rows
         self.tokens += tokens
         if self._bar:
-            rates = f"{self._rate(self.rows):,.0f} rows/s, {self._rate(self.tokens):,.0f} tokens/s"
+            rows, tokens = self._rate(self.rows), self._rate(self.tokens)
+            rates = f"{rows:,.0f} rows/s, {tokens:,.0f} {self._counts}/s"
             self._bar.update(self._task, completed=self.done, rates=rates)
         elif time.monotonic() - self._last_line >= LINE_EVERY_S:
             self._last_line = time.monotonic()
@@ -98,6 +101,7 @@ class Meter:
             self.skipped,
             self.seconds,
             output,
+            self._counts,
         )
 
     @property
@@ -114,7 +118,7 @@ class Meter:
             "done": self.done,
             "total": self.total,
             "rows_per_s": round(self._rate(self.rows)),
-            "tokens_per_s": round(self._rate(self.tokens)),
+            f"{self._counts}_per_s": round(self._rate(self.tokens)),
             "skipped": self.skipped,
             "eta_s": round((self.total - self.done) * self.seconds / max(1, self._new), 1),
             "seconds": round(self.seconds, 1),

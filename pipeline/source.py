@@ -5,7 +5,6 @@ python -m pipeline.source pipeline/recipes/sudoku.yaml source.train=100000
 """
 
 import dataclasses
-import os
 import zlib
 from dataclasses import dataclass
 from functools import partial
@@ -19,10 +18,8 @@ from pipeline.jobs import run_tasks
 from pipeline.progress import Meter, Summary
 from pipeline.recipe import BuildRecipe, digest
 from pipeline.rows import Examples, decode_examples, encode_examples
-from pipeline.storage import Storage, absolute, is_absolute
+from pipeline.storage import Storage, absolute, check_kept
 
-SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""Set by Ray in a submitted job."""
 SOURCE_STAGE, PROBE_STAGE, BUILD_STAGE = range(3)
 
 
@@ -92,11 +89,7 @@ class Plan:
 
 def make_plan(recipe: BuildRecipe) -> Plan:
     """Look at what the recipe names: data, tokenizer, checkpoint; and make its paths absolute."""
-    if SUBMITTED in os.environ and not is_absolute(recipe.output):
-        raise ValueError(
-            f"output {recipe.output} is relative, and a submitted job's folder is not kept; give "
-            "an absolute path or a URI"
-        )
+    check_kept("output", recipe.output)
     recipe = dataclasses.replace(
         recipe,
         output=absolute(recipe.output),

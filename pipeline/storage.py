@@ -12,6 +12,8 @@ from pathlib import Path
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""Set by Ray in a submitted job."""
 PARTIAL = ".partial"
 STRAY_AFTER_S = 3600
 
@@ -41,6 +43,15 @@ def is_absolute(uri: str) -> bool:
 def absolute(uri: str | None) -> str | None:
     """The same place, named from anywhere on this machine."""
     return uri if uri is None or is_absolute(uri) else os.path.abspath(uri)
+
+
+def check_kept(key: str, uri: str) -> None:
+    """Raise ValueError where a relative path would lie in a submitted job's own folder."""
+    if SUBMITTED in os.environ and not is_absolute(uri):
+        raise ValueError(
+            f"{key} {uri} is relative, and a submitted job's folder is not kept; give an absolute "
+            "path or a URI"
+        )
 
 
 def _failures() -> tuple[type[BaseException], ...]:

@@ -24,11 +24,18 @@ class Learner(nn.Module):
     """What is trained."""
 
     def __init__(
-        self, backbone: Backbone, config: ObjectiveConfig, *, horizon: int, seed: int
+        self,
+        backbone: Backbone,
+        config: ObjectiveConfig,
+        *,
+        horizon: int,
+        seed: int,
+        mixed: bool = False,
     ) -> None:
+        """With `mixed`, the backbone's matrix products are in bf16; the loss never is."""
         super().__init__()
         self.backbone, self.config = backbone, config
-        self._horizon, self._seed = horizon, seed
+        self._horizon, self._seed, self._mixed = horizon, seed, mixed
 
     def forward(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
         """The loss to minimise, and the sums that `Tally` reads.
@@ -108,7 +115,9 @@ class Learner(nn.Module):
             config=self.backbone.history,
         )
         attention_mask = None if bool(batch.is_token.all()) else batch.is_token
-        return self.backbone.hidden(embeds.to(weight.dtype), attention_mask=attention_mask)
+        with torch.autocast(weight.device.type, torch.bfloat16, enabled=self._mixed):
+            hidden = self.backbone.hidden(embeds.to(weight.dtype), attention_mask=attention_mask)
+        return hidden.to(weight.dtype)
 
 
 @dataclass

@@ -63,7 +63,13 @@ class Trainer:
         recipe = plan.recipe
         self.plan, self._folder, self._world, self._recipe = plan, folder, world, recipe
         backbone = plan.make_backbone()
-        self.learner = Learner(backbone, recipe.objective, horizon=plan.horizon, seed=recipe.seed)
+        self.learner = Learner(
+            backbone,
+            recipe.objective,
+            horizon=plan.horizon,
+            seed=recipe.seed,
+            mixed=recipe.engine.precision == "mixed",
+        )
         self._held_out = None
         if recipe.held_out.every and plan.held_out is not None:
             self._held_out = HeldOut(

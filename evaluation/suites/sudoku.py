@@ -1,50 +1,387 @@
-"""Sudoku revision: how many boards end right, and whether mistakes come back. SPEC §7."""
+"""Sudoku revision: how many boards end right, and what revision did on the way. SPEC §7.
 
+A sample is a solved held-out board with some cells changed to other digits. Given that board, the
+model must find the cells and mend them.
+"""
+
+import dataclasses
 from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+import pyarrow as pa
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from models import Action, Revision
-from pipeline.sources.sudoku import conflict_cells, is_valid
+from evaluation.decoder import Decoder
+from evaluation.intervals import bootstrap, bootstrap_ratio, wilson
+from evaluation.suite import Score, register
+from models import Backbone, SudokuMDM, revise
+from models.history import HistoryState
+from pipeline.sources.sudoku import SudokuSource, all_boards, conflict_cells, is_valid, read_boards
+from pipeline.storage import absolute, file_hash
+
+BINS = 10
+"""Of p(MASK), for its calibration."""
+SHOWN = 8
+"""Boards for the player."""
+
+Ints = NDArray[np.integer]
+Bools = NDArray[np.bool_]
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class SudokuSuite:
+    """Held-out boards with wrong cells."""
+
+    kind: ClassVar[str] = "sudoku"
+    version: ClassVar[int] = 1
+
+    side: Literal[4, 9] = 9
+    boards: int | None = None
+    """How many; 1,000, or all that the file holds, when none."""
+    wrong: tuple[int, int] = (4, 20)
+    """Least and most wrong cells of a board."""
+    balanced: bool = False
+    """As many boards of each number of wrong cells, in turn; drawn at random when false."""
+    seed: int = 0
+    file: str | None = None
+    """Take solved boards from this file, a line of digits each, in its order."""
+
+    def __post_init__(self) -> None:
+        low, high = self.wrong
+        if not 0 <= low <= high <= self.side**2:
+            raise ValueError(f"wrong must be 0 <= low <= high <= {self.side**2}, got {low}, {high}")
+        if self.boards is not None and self.boards < 1:
+            raise ValueError(f"boards must be at least 1, got {self.boards}")
+        if self.seed < 0:
+            raise ValueError(f"seed must be 0 or more, got {self.seed}")
+
+    @property
+    def num_samples(self) -> int:
+        if self.file is None:
+            return self.boards or 1000
+        there = len(read_boards(self.file, self.side))
+        if self.boards is not None and self.boards > there:
+            raise ValueError(f"{self.file} holds {there} boards, {self.boards} are asked for")
+        return self.boards or there
+
+    def identity(self) -> dict[str, Any]:
+        found = dataclasses.asdict(self)
+        found["file"] = None if self.file is None else file_hash(self.file)
+        return found
+
+    def with_absolute_paths(self) -> "SudokuSuite":
+        return dataclasses.replace(self, file=absolute(self.file))
+
+    def check(self, backbone: Backbone) -> None:
+        if not isinstance(backbone, SudokuMDM):
+            raise ValueError(f"the Sudoku suite needs a Sudoku model, got {backbone.kind}")
+        if backbone.config.side != self.side:
+            raise ValueError(
+                f"the suite has {self.side}×{self.side} boards, the model is for "
+                f"{backbone.config.side}×{backbone.config.side}"
+            )
+
+    def sample(self, index: int) -> tuple[Ints, Ints]:
+        """A solved board and the same with wrong cells, [N] each; by seed and number alone."""
+        rng = np.random.default_rng([self.seed, self.side, index])
+        if self.file is None:
+            source = SudokuSource(side=self.side, train=0, held_out=1, images=1)
+            solution = source.examples("held_out", index, 1, rng).target[0]
+        else:
+            solution = read_boards(self.file, self.side)[index]
+        low, high = self.wrong
+        count = low + index % (high - low + 1) if self.balanced else rng.integers(low, high + 1)
+        cells = rng.choice(solution.size, count, replace=False)
+        start = solution.copy()
+        shift = rng.integers(1, self.side, count)  # on the circle of digits, never all round
+        start[cells] = (start[cells] - 1 + shift) % self.side + 1
+        return solution, start
+
+    def predict(self, backbone: Backbone, samples: range, decoder: Decoder) -> pa.Table:
+        drawn = [self.sample(i) for i in samples]
+        solution, start = (torch.from_numpy(np.stack(x)).long() for x in zip(*drawn, strict=True))
+        begin = start
+        if decoder.start == "oracle":
+            begin = start.masked_fill(start != solution, backbone.mask_id)
+        revision = revise(
+            backbone,
+            begin,
+            policy=decoder.make_policy(),
+            max_steps=decoder.max_steps,
+            seed=decoder.seed,
+            row_ids=torch.tensor(list(samples)),
+            batch_size=decoder.batch_size,
+        )
+        states = revision.trajectory.to(torch.uint8).numpy()  # [K+1, B, N]
+        steps = revision.stats.steps.tolist()
+        beliefs: list[bytes | None] = [None] * len(samples)
+        if decoder.policy == "revision" and decoder.start == "given":
+            beliefs = [x.tobytes() for x in mask_beliefs(backbone, start, decoder.batch_size)]
+        return pa.table(
+            {
+                "sample_id": [f"sudoku{self.side}-{self.seed}-{i:06d}" for i in samples],
+                "solution": [x.tobytes() for x in solution.numpy().astype(np.uint8)],
+                "start": [x.tobytes() for x in start.numpy().astype(np.uint8)],
+                "states": [states[: n + 1, row].tobytes() for row, n in enumerate(steps)],
+                "forward_passes": pa.array(revision.stats.forward_passes.tolist(), pa.int32()),
+                "mask_beliefs": pa.array(beliefs, pa.binary()),
+            }
+        )
+
+    def score(self, predictions: pa.Table) -> list[Score]:
+        boards = Boards.read(predictions)
+        return [
+            *_outcomes(boards),
+            *_what_revision_did(boards),
+            *_localisation(boards),
+            *_by_forward_passes(boards),
+            *_by_wrong_cells(boards),
+        ]
+
+    def showcase(self, predictions: pa.Table) -> list[dict[str, Any]]:
+        """Boards of which most happened: right and wrong ends in turn, the most re-masks first."""
+        boards = Boards.read(predictions)
+        busy = np.argsort(-boards.remasks().sum((0, 2)), kind="stable")
+        exact = boards.exact(boards.final)
+        ends = [busy[exact[busy]], busy[~exact[busy]]]
+        chosen = [*ends[0][: SHOWN // 2], *ends[1][: SHOWN // 2]]
+        return [self._shown(boards, row) for row in chosen]
+
+    def _shown(self, boards: "Boards", row: int) -> dict[str, Any]:
+        final = boards.final[row]
+        wrong = int((boards.start[row] != boards.solution[row]).sum())
+        end = "another valid board" if is_valid(final[None])[0] else "not solved"
+        if (final == boards.solution[row]).all():
+            end = "solved"
+        return {
+            "sample_id": boards.sample_ids[row],
+            "side": self.side,
+            "solution": boards.solution[row].tolist(),
+            "states": boards.states[: boards.steps[row] + 1, row].tolist(),
+            "note": f"{wrong} wrong cells, {end}",
+        }
+
+
+@torch.inference_mode()
+def mask_beliefs(backbone: Backbone, boards: Tensor, batch_size: int) -> NDArray[np.float16]:
+    """p(MASK) at every cell of boards without a past, [B, N]."""
+    found = []
+    for ids in boards.split(batch_size):
+        embeds = HistoryState(backbone.history, backbone.token_embedding).update(ids)
+        logits = backbone.logits(embeds.to(backbone.token_embedding.dtype)).float()
+        found.append(logits.softmax(-1)[..., backbone.mask_id].half().numpy())
+    return np.concatenate(found)
 
 
 @dataclass(frozen=True)
-class SudokuScores:
-    """The paper's four metrics over a set of boards."""
+class Boards:
+    """The predictions of a run as arrays."""
 
-    exact: float
-    """Share of boards equal to their solution in every cell."""
-    valid: float
-    """Share of boards that break no rule."""
-    replay: float
-    """Of the wrong cells that were re-masked, the share later revealed as the same wrong digit."""
-    conflicts: float
-    """Rule-breaking cells per board."""
+    sample_ids: list[str]
+    solution: Ints
+    """[B, N]."""
+    start: Ints
+    """As given, [B, N]; a decoder that was told the wrong cells began with them masked."""
+    states: Ints
+    """[K+1, B, N]; a finished board repeats its last."""
+    steps: Ints
+    """Of each board, [B]."""
+    forward_passes: Ints
+    beliefs: NDArray[np.floating] | None
+    """p(MASK) of the given board, [B, N]."""
+
+    @classmethod
+    def read(cls, table: pa.Table) -> "Boards":
+        solution, start = (_stack(table[name], np.uint8) for name in ("solution", "start"))
+        cells = solution.shape[1]
+        paths = [
+            np.frombuffer(x.as_py(), np.uint8).reshape(-1, cells) for x in table["states"]
+        ]  # [steps+1, N] each
+        steps = np.array([len(x) - 1 for x in paths])
+        longest = int(steps.max(initial=0)) + 1
+        states = [np.concatenate([x, np.repeat(x[-1:], longest - len(x), 0)]) for x in paths]
+        has_beliefs = table["mask_beliefs"].null_count == 0
+        return cls(
+            table["sample_id"].to_pylist(),
+            solution,
+            start,
+            np.stack(states, 1),
+            steps,
+            table["forward_passes"].to_numpy(),
+            _stack(table["mask_beliefs"], np.float16).astype(np.float64) if has_beliefs else None,
+        )
+
+    @property
+    def final(self) -> Ints:
+        return self.states[-1]
+
+    def exact(self, boards: Ints) -> Bools:
+        return (boards == self.solution).all(-1)
+
+    def remasks(self) -> Bools:
+        """Cells that became MASK, by step, [K, B, N]."""
+        return (self.states[1:] == 0) & (self.states[:-1] != 0)
+
+    def reveals(self) -> Bools:
+        return (self.states[1:] != 0) & (self.states[:-1] == 0)
 
 
-def score(solution: Tensor, revision: Revision) -> SudokuScores:
-    """Score revised boards against their solutions, [B, N]."""
-    final = revision.tokens.cpu().numpy()
-    remasked, replayed = replays(solution, revision)
-    return SudokuScores(
-        exact=float((revision.tokens == solution).all(-1).double().mean()),
-        valid=float(is_valid(final).mean()),
-        replay=float(replayed.sum() / remasked.sum().clamp(min=1)),
-        conflicts=float(np.mean(conflict_cells(final).sum(-1))),
+def replays(boards: Boards) -> tuple[Bools, Bools]:
+    """Cells re-masked while wrong, and those later revealed as a digit so rejected; [B, N]."""
+    rejected = np.zeros((*boards.solution.shape, int(boards.solution.max(initial=0)) + 1), bool)
+    replayed = np.zeros(boards.solution.shape, bool)
+    steps = zip(boards.states, boards.states[1:], boards.remasks(), boards.reveals(), strict=False)
+    for before, after, remask, reveal in steps:
+        replayed |= reveal & np.take_along_axis(rejected, after[..., None].astype(int), -1)[..., 0]
+        row, cell = np.nonzero(remask & (before != boards.solution))
+        rejected[row, cell, before[row, cell]] = True
+    return rejected.any(-1), replayed
+
+
+def _outcomes(boards: Boards) -> list[Score]:
+    """The paper's four, and answers that are right in another way."""
+    final = boards.final
+    exact, valid = boards.exact(final), is_valid(final)
+    rejected, replayed = replays(boards)
+    distance = (final != boards.start).sum(-1)
+    wrong = (boards.solution != boards.start).sum(-1)
+    scores = [
+        _share("exact", exact),
+        _share("valid", valid),
+        _ratio("replay", replayed.sum(-1), rejected.sum(-1), better="lower"),
+        _mean("conflicts", conflict_cells(final).sum(-1), better="lower"),
+        _share("as_near", valid & ~exact & (distance <= wrong), better="neither"),
+        _mean("forward_passes", boards.forward_passes, better="lower"),
+    ]
+    if final.shape[1] == 16:
+        scores.append(_share("ambiguous", _has_other_answer(boards), better="neither"))
+    return scores
+
+
+def _has_other_answer(boards: Boards) -> Bools:
+    """4×4: is another valid board as near to the given one as its solution? Bool [B]."""
+    distance = (boards.start[:, None] != all_boards(4)).sum(-1)  # [B, 288]
+    wrong = (boards.start != boards.solution).sum(-1, keepdims=True)
+    return (distance <= wrong).sum(-1) > 1
+
+
+def _what_revision_did(boards: Boards) -> list[Score]:
+    """Per board: cells mended, spoilt, re-masked, revealed, and re-masked more than once."""
+    was_right, is_right = boards.start == boards.solution, boards.final == boards.solution
+    remasks, reveals = boards.remasks().sum(0), boards.reveals().sum(0)  # [B, N]
+    return [
+        _mean("fixed", (~was_right & is_right).sum(-1)),
+        _mean("broken", (was_right & ~is_right).sum(-1), better="lower"),
+        _mean("remasked", remasks.sum(-1), better="neither"),
+        _mean("revealed", reveals.sum(-1), better="neither"),
+        _mean("oscillating", (remasks > 1).sum(-1), better="lower"),
+    ]
+
+
+def _localisation(boards: Boards) -> list[Score]:
+    """Does the first step re-mask what is wrong, and does p(MASK) say how likely that is?"""
+    if boards.beliefs is None or len(boards.states) < 2:
+        return []
+    wrong = boards.start != boards.solution
+    first = boards.remasks()[0]
+    hit = (first & wrong).sum(-1)
+    scores = [
+        _ratio("first_remask_precision", hit, first.sum(-1)),
+        _ratio("first_remask_recall", hit, wrong.sum(-1)),
+    ]
+    return [*scores, *_calibration(boards.beliefs, wrong)]
+
+
+def _calibration(beliefs: NDArray[np.floating], wrong: Bools) -> list[Score]:
+    """Over cells in bins of p(MASK): the share that is wrong, and how far it is off on average."""
+    bins = np.minimum((beliefs * BINS).astype(int), BINS - 1)
+    inside = bins[..., None] == np.arange(BINS)  # [B, N, BINS]
+    cells, believed, found = (
+        (inside * x[..., None]).sum(1) for x in (np.ones_like(beliefs), beliefs, wrong)
+    )  # [B, BINS] each
+    points = [
+        _ratio(
+            "wrong_share",
+            found[:, i],
+            cells[:, i],
+            better="neither",
+            by="p(MASK)",
+            at=float(believed[:, i].sum() / cells[:, i].sum()),
+        )
+        for i in np.flatnonzero(cells.sum(0))
+    ]
+
+    def error(sums: NDArray[np.floating]) -> NDArray[np.floating]:
+        return np.abs(sums).sum(-1) / wrong.size
+
+    gaps = found - believed
+    low, high = bootstrap(gaps, error)
+    total = Score(
+        metric="mask_calibration_error",
+        value=float(error(gaps.sum(0))),
+        low=low,
+        high=high,
+        count=wrong.size,
+        better="lower",
+    )
+    return [total, *points]
+
+
+def _by_forward_passes(boards: Boards) -> list[Score]:
+    """Boards that are right after so many passes; a MASK still there is not right."""
+    by = "forward passes"
+    return [
+        score
+        for passes, state in enumerate(boards.states)
+        for score in (
+            _share("exact", boards.exact(state), by=by, at=passes),
+            _share("valid", is_valid(state), by=by, at=passes),
+        )
+    ]
+
+
+def _by_wrong_cells(boards: Boards) -> list[Score]:
+    wrong = (boards.start != boards.solution).sum(-1)
+    exact, valid = boards.exact(boards.final), is_valid(boards.final)
+    return [
+        _share(name, right[wrong == count], by="wrong cells", at=int(count))
+        for count in np.unique(wrong)
+        for name, right in (("exact", exact), ("valid", valid))
+    ]
+
+
+def _share(metric: str, hits: Bools, **facts: Any) -> Score:
+    low, high = wilson(int(hits.sum()), len(hits))
+    return Score(
+        metric=metric,
+        value=float(hits.mean()) if len(hits) else 0.0,
+        low=low,
+        high=high,
+        count=len(hits),
+        **facts,
     )
 
 
-def replays(solution: Tensor, revision: Revision) -> tuple[Tensor, Tensor]:
-    """Cells re-masked while wrong, and those later revealed as a digit so rejected; [B, N]."""
-    states = revision.trajectory.long()
-    vocab_size = int(states.max()) + 1 if states.numel() else 1
-    rejected = states.new_zeros(*solution.shape, vocab_size, dtype=torch.bool)  # [B, N, V]
-    replayed = torch.zeros_like(solution, dtype=torch.bool)
-    for before, after, action in zip(states, states[1:], revision.actions, strict=False):
-        again = rejected.gather(-1, after[..., None])[..., 0]
-        replayed |= (action == Action.REVEAL) & again
-        dropped = (action == Action.REMASK) & (before != solution)
-        rejected |= torch.zeros_like(rejected).scatter_(-1, before[..., None], dropped[..., None])
-    return rejected.any(-1), replayed
+def _ratio(metric: str, parts: Ints, wholes: Ints, **facts: Any) -> Score:
+    """A share of cells, with an interval that knows they come by boards."""
+    part, whole = int(parts.sum()), int(wholes.sum())
+    low, high = bootstrap_ratio(parts, wholes) if 0 < part < whole else wilson(part, whole)
+    return Score(
+        metric=metric, value=part / max(whole, 1), low=low, high=high, count=whole, **facts
+    )
+
+
+def _mean(metric: str, values: Ints, **facts: Any) -> Score:
+    low, high = bootstrap_ratio(values, np.ones(len(values)))
+    value = float(np.mean(values)) if len(values) else 0.0
+    return Score(
+        metric=metric, value=value, low=low, high=high, count=len(values), unit="number", **facts
+    )
+
+
+def _stack(column: pa.ChunkedArray, dtype: type) -> NDArray:
+    return np.stack([np.frombuffer(x.as_py(), dtype) for x in column])

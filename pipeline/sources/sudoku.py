@@ -20,6 +20,8 @@ from pipeline.storage import absolute, file_hash
 
 Boards = NDArray[np.integer]
 
+BAD_LINES_SHOWN = 3
+
 
 @dataclass(frozen=True, kw_only=True)
 class SudokuSource:
@@ -68,7 +70,7 @@ class SudokuSource:
     def num_records(self) -> dict[str, int]:
         """Boards to make for each split, or to look through in the file."""
         if self.file is not None:
-            return dict.fromkeys(("train", "held_out"), len(_read_boards(self.file, self.side)))
+            return dict.fromkeys(("train", "held_out"), len(read_boards(self.file, self.side)))
         return {"train": self.train, "held_out": self.held_out}
 
     def examples(self, split: str, first: int, count: int, rng: np.random.Generator) -> Examples:
@@ -86,11 +88,10 @@ class SudokuSource:
     def _boards(self, split: str, first: int, count: int, rng: np.random.Generator) -> Boards:
         wants_held_out = split == "held_out"
         if self.file is not None:
-            boards = _read_boards(self.file, self.side)[first : first + count]
+            boards = read_boards(self.file, self.side)[first : first + count]
             return boards[self._is_held_out(boards) == wants_held_out]
         if self.side == 4:
-            boards = all_boards(4)
-            boards = boards[self._is_held_out(boards) == wants_held_out]
+            boards = _small_boards(self.held_out_share, wants_held_out)
             return boards[rng.integers(0, len(boards), count)]
         found: list[Boards] = []
         missing = count
@@ -102,9 +103,7 @@ class SudokuSource:
         return np.concatenate([*found, np.zeros((0, self.side**2), np.uint8)])
 
     def _is_held_out(self, boards: Boards) -> NDArray[np.bool_]:
-        keys = boards if self.side == 4 else orbit_invariant(boards)
-        shares = [hash_share(key.tobytes()) for key in keys.astype(np.uint8)]
-        return np.array(shares) < self.held_out_share
+        return _shares(boards) < self.held_out_share
 
 
 def solutions(board: Boards, rng: np.random.Generator | None = None) -> Iterator[Boards]:
@@ -125,11 +124,25 @@ def solutions(board: Boards, rng: np.random.Generator | None = None) -> Iterator
         yield np.array(filled, np.uint8)
 
 
+@functools.cache
 def all_boards(side: int = 4) -> Boards:
     """Every solved board, [288, 16] for 4×4. Larger sides have too many to list."""
     if side != 4:
         raise ValueError(f"only 4×4 boards can be listed, got side {side}; use random_boards")
     return np.stack(list(solutions(np.zeros(side**2, np.uint8))))
+
+
+@functools.cache
+def _small_boards(held_out_share: float, is_held_out: bool) -> Boards:
+    """The 4×4 boards of a split."""
+    boards = all_boards(4)
+    return boards[(_shares(boards) < held_out_share) == is_held_out]
+
+
+def _shares(boards: Boards) -> NDArray[np.floating]:
+    """A number in [0, 1) for each board, which decides its split; images of a 9×9 board share it."""
+    keys = boards if boards.shape[1] == 16 else orbit_invariant(boards)
+    return np.array([hash_share(key.tobytes()) for key in keys.astype(np.uint8)])
 
 
 def random_boards(count: int, side: int, rng: np.random.Generator) -> Boards:
@@ -266,14 +279,28 @@ def _random_lines(count: int, side: int, rng: np.random.Generator) -> NDArray[np
 
 
 @functools.lru_cache(maxsize=2)
-def _read_boards(path: str, side: int) -> Boards:
-    """The solved boards of a file, [B, N]; lines that are none are an error."""
-    with fsspec.open(path, "rt") as file:
-        lines = [line for line in file if line.strip()]
-    boards = [parse_board(line) for line in lines]
-    for number, board in enumerate(boards, 1):
-        if board.size != side**2 or not is_valid(board[None])[0]:
-            raise ValueError(f"{path}: board {number} is not a solved {side}×{side} board")
+def read_boards(path: str, side: int) -> Boards:
+    """The solved boards of a file, a line of digits each, [B, N]; bad lines are named."""
+    try:
+        with fsspec.open(path, "rt") as file:
+            lines = [(n, line) for n, line in enumerate(file, 1) if line.strip()]
+    except OSError as error:
+        raise ValueError(f"cannot read boards from {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a text file of boards: {error}") from error
+    boards, bad = [], []
+    for number, line in lines:
+        try:
+            board = parse_board(line)
+            if board.size != side**2 or not is_valid(board[None])[0]:
+                raise ValueError(f"{line.strip()!r} is not a solved {side}×{side} board")
+            boards.append(board)
+        except ValueError as error:
+            bad.append(f"line {number}: {error}")
+    if bad:
+        shown = "; ".join(bad[:BAD_LINES_SHOWN])
+        more = f"; and {len(bad) - BAD_LINES_SHOWN} more" if len(bad) > BAD_LINES_SHOWN else ""
+        raise ValueError(f"{path}: {len(bad)} of {len(lines)} lines are no boards: {shown}{more}")
     if not boards:
         raise ValueError(f"{path} holds no boards")
     return np.stack(boards)

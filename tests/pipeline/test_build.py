@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from models import SudokuConfig, SudokuMDM, fingerprint, save
-from pipeline import build, manifest, open_manifest, probe, read_rows, source
+from pipeline import build, manifest, open_manifest, probe, read_rows, source, storage
 from pipeline.build import build_shard
 from pipeline.recipe import ProposalConfig, RunConfig
 from pipeline.shards import main as shards_command
@@ -189,7 +189,7 @@ def test_relative_paths_mean_the_drivers_folder(toy, tmp_path, monkeypatch, chec
     assert plan.recipe.output == str(tmp_path / "out")
     assert plan.examples.uri.startswith(str(tmp_path / "cache"))
     assert plan.recipe.proposal.backbone == checkpoint
-    monkeypatch.setenv(source.SUBMITTED, "{}")
+    monkeypatch.setenv(storage.SUBMITTED, "{}")
     with pytest.raises(ValueError, match="output out is relative, and a submitted job's folder"):
         source.make_plan(toy(output="out"))
 

@@ -160,9 +160,14 @@ def test_boards_come_from_a_file_as_they_are(tmp_path):
     found = np.concatenate(parts)
     assert {b.tobytes() for b in found} == {b.tobytes() for b in boards}
     bad = tmp_path / "bad.txt"
-    bad.write_text("1" * 81)
-    with pytest.raises(ValueError, match="bad.txt: board 1 is not a solved 9×9 board"):
+    good = "".join(map(str, boards[0]))
+    bad.write_text(f"{good}\n\n{'1' * 81}\n12x4\n")
+    with pytest.raises(
+        ValueError, match=r"bad.txt: 2 of 3 lines are no boards: line 3: .*; line 4: .*'12x4'"
+    ):
         SudokuSource(file=str(bad)).examples("train", 0, 1, rng)
+    with pytest.raises(ValueError, match="cannot read boards from .*none.txt: No such file"):
+        SudokuSource(file=str(tmp_path / "none.txt")).examples("train", 0, 1, rng)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,242 @@
+"""Checkpoints → predictions and scores: suites × checkpoints × decoders, as Ray tasks.
+
+Predictions are kept by what they depend on, a chunk of samples a file. Kill it anywhere and run it
+again: it decodes what is missing. A suite, checkpoint or decoder more costs only its own runs.
+
+    remask eval evaluation/recipes/sudoku.yaml
+    python -m evaluation.evaluate evaluation/recipes/sudoku.yaml run.workers=2
+    ray job submit --working-dir . -- python -m evaluation.evaluate RECIPE output=s3://bucket/eval
+"""
+
+import dataclasses
+import functools
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from rich.console import Console
+
+from evaluation.decoder import Decoder
+from evaluation.recipe import EvalRecipe
+from evaluation.suite import Score, Suite, make_suite
+from evaluation.tables import SCORES, make_tables, print_table
+from models import Backbone, fingerprint, load
+from models.checkpoint import is_shipped, outline
+from pipeline.command import main_for, plain
+from pipeline.jobs import run_actors
+from pipeline.progress import Meter, Summary
+from pipeline.provenance import provenance
+from pipeline.recipe import digest
+from pipeline.storage import Storage, StorageError, absolute, check_kept
+
+SCORES_FILE, FACTS_FILE, SHOWCASE_FILE = "scores.parquet", "evaluation.json", "showcase.json"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One suite with one checkpoint and one decoder."""
+
+    suite_name: str
+    suite: Suite
+    checkpoint: str
+    member: int
+    path: str
+    fingerprint: str
+    decoder_name: str
+    decoder: Decoder
+    samples_per_chunk: int
+
+    @property
+    def folder(self) -> str:
+        """Named by all that the predictions depend on."""
+        decoder = dataclasses.asdict(self.decoder)
+        del decoder["batch_size"]
+        suite = [self.suite.kind, self.suite.version, self.suite.identity()]
+        key = digest([suite, self.fingerprint, decoder, self.samples_per_chunk])
+        return f"predictions/{key}"
+
+    @property
+    def chunks(self) -> list["Chunk"]:
+        count = self.suite.num_samples
+        starts = range(0, count, self.samples_per_chunk)
+        return [Chunk(self, range(i, min(i + self.samples_per_chunk, count))) for i in starts]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The unit of work: some samples of a run."""
+
+    run: Run
+    samples: range
+
+    @property
+    def name(self) -> str:
+        return f"{self.run.folder}/{self.samples.start:07d}.parquet"
+
+
+def make_runs(recipe: EvalRecipe) -> list[Run]:
+    """Everything the recipe asks for, each once, looked at before anything is decoded."""
+    suites = {
+        name: make_suite(values, f"suites: {name}").with_absolute_paths()
+        for name, values in recipe.suites.items()
+    }
+    found: dict[tuple[str, str, int, str], Run] = {}
+    models: dict[str, tuple[str, Backbone]] = {}
+    for wanted in recipe.runs:
+        for suite in wanted.suites or recipe.suites:
+            for checkpoint in wanted.checkpoints or recipe.checkpoints:
+                for decoder in wanted.decoders or recipe.decoders:
+                    for member, path in enumerate(recipe.members(checkpoint)):
+                        if path not in models:
+                            models[path] = fingerprint(path), outline(path)
+                        name, model = models[path]
+                        suites[suite].check(model)
+                        found[suite, checkpoint, member, decoder] = Run(
+                            suite_name=suite,
+                            suite=suites[suite],
+                            checkpoint=checkpoint,
+                            member=member,
+                            path=path if is_shipped(path) else absolute(path),
+                            fingerprint=name,
+                            decoder_name=decoder,
+                            decoder=recipe.decoders[decoder],
+                            samples_per_chunk=recipe.samples_per_chunk,
+                        )
+    return list(found.values())
+
+
+def make_worker(recipe: EvalRecipe) -> Callable[[Chunk], tuple[int, int]]:
+    """A worker that decodes chunk after chunk, with the model of the last one at hand."""
+    on_gpu = torch.cuda.is_available() and recipe.run.gpus_per_worker > 0
+    if recipe.run.workers != 0:
+        torch.set_num_threads(recipe.run.threads)
+    read = functools.lru_cache(maxsize=1)(partial(load, device="cuda" if on_gpu else "cpu"))
+    storage = Storage(recipe.output)
+
+    def work(chunk: Chunk) -> tuple[int, int]:
+        run = chunk.run
+        table = run.suite.predict(read(run.path), chunk.samples, run.decoder)
+        out = io.BytesIO()
+        pq.write_table(table, out, compression="zstd")
+        storage.write(chunk.name, out.getvalue())
+        return table.num_rows, int(sum(table["forward_passes"].to_pylist()))
+
+    return work
+
+
+def run(recipe: EvalRecipe) -> Summary:
+    """Decode what is missing, then score every run and write what the report needs."""
+    check_kept("output", recipe.output)
+    recipe = dataclasses.replace(recipe, output=absolute(recipe.output))
+    storage, runs = Storage(recipe.output), make_runs(recipe)
+    chunks = {chunk.name: chunk for run in runs for chunk in run.chunks}  # equal runs share theirs
+    there = {
+        f"{folder}/{name}" for folder in {r.folder for r in runs} for name in storage.names(folder)
+    }
+    todo = [chunk for name, chunk in chunks.items() if name not in there]
+    workers = 0 if storage.is_private else recipe.run.workers
+    with Meter("eval", len(chunks), len(chunks) - len(todo), counts="passes") as meter:
+        for counts in run_actors(
+            partial(make_worker, recipe),
+            todo,
+            workers=workers,
+            num_gpus=recipe.run.gpus_per_worker,
+        ):
+            meter.add(*counts)
+    for folder in {r.folder for r in runs}:
+        storage.sweep(folder)
+    scores = write_results(recipe, storage, runs)
+    console = Console()
+    for table in make_tables(scores, recipe.tables):
+        print_table(console, table)
+    return meter.summary(len(todo), storage.path(SCORES_FILE))
+
+
+def write_results(recipe: EvalRecipe, storage: Storage, runs: list[Run]) -> pl.DataFrame:
+    """Score all runs from their predictions, and write scores, facts and the player's samples."""
+    rows, facts, showcases = [], [], []
+    for item in runs:
+        predictions = read_predictions(storage, item)
+        rows += [_score_row(item, score) for score in item.suite.score(predictions)]
+        facts.append(_facts(item, predictions))
+        if item.member == 0:
+            names = {
+                "suite": item.suite_name,
+                "checkpoint": item.checkpoint,
+                "decoder": item.decoder_name,
+                "kind": item.suite.kind,
+            }
+            showcases.append(names | {"samples": item.suite.showcase(predictions)})
+    scores = pl.DataFrame(rows, schema=SCORES)
+    out = io.BytesIO()
+    scores.write_parquet(out)
+    evaluation = {"recipe": plain(recipe), "provenance": provenance(), "runs": facts}
+    storage.write(SHOWCASE_FILE, json.dumps(showcases).encode())
+    storage.write(FACTS_FILE, json.dumps(evaluation, indent=2).encode())
+    storage.write(SCORES_FILE, out.getvalue())  # last, for the report looks for it
+    return scores
+
+
+def read_predictions(storage: Storage, run: Run) -> pa.Table:
+    """All predictions of a run, in the order of its samples."""
+    tables = []
+    for chunk in run.chunks:
+        try:
+            tables.append(pq.read_table(pa.BufferReader(storage.read(chunk.name))))
+        except (pa.ArrowInvalid, OSError) as error:
+            raise StorageError(
+                f"{storage.path(chunk.name)} is damaged; remove it and run the evaluation again"
+            ) from error
+    return pa.concat_tables(tables)
+
+
+def _score_row(run: Run, score: Score) -> dict[str, Any]:
+    return {
+        "suite": run.suite_name,
+        "suite_kind": run.suite.kind,
+        "suite_version": run.suite.version,
+        "checkpoint": run.checkpoint,
+        "member": run.member,
+        "fingerprint": run.fingerprint,
+        "decoder": run.decoder_name,
+        **dataclasses.asdict(score),
+    }
+
+
+def _facts(run: Run, predictions: pa.Table) -> dict[str, Any]:
+    model = outline(run.path)
+    return {
+        "suite": run.suite_name,
+        "suite_settings": plain(run.suite) | {"kind": run.suite.kind, "version": run.suite.version},
+        "checkpoint": run.checkpoint,
+        "member": run.member,
+        "path": run.path,
+        "fingerprint": run.fingerprint,
+        "parameters": sum(x.numel() for x in model.parameters()),
+        "dtype": str(model.token_embedding.dtype).removeprefix("torch."),
+        "history": plain(model.history),
+        "decoder": run.decoder_name,
+        "settings": plain(run.decoder),
+        "samples": predictions.num_rows,
+        "forward_passes": int(sum(predictions["forward_passes"].to_pylist())),
+        "predictions": run.folder,
+    }
+
+
+def _units(recipe: EvalRecipe) -> list[Chunk]:
+    return [chunk for run in make_runs(recipe) for chunk in run.chunks]
+
+
+def main(argv: list[str] | None = None) -> None:
+    main_for("eval", __doc__, run, _units, argv, EvalRecipe)
+
+
+if __name__ == "__main__":
+    main()

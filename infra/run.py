@@ -1,0 +1,94 @@
+"""All stages of a recipe, one after the other, on this machine or the cluster RAY_ADDRESS names.
+
+A recipe lists commands. Each does only what is missing, so a run that was stopped goes on where it
+was. `VERB.key=value` changes a key in every stage of that verb.
+
+    remask run infra/recipes/sudoku4.yaml
+    remask run infra/recipes/sudoku9.yaml train.engine.precision=fp32
+    remask run infra/recipes/sudoku4.yaml --dry-run
+"""
+
+import argparse
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from pipeline.recipe import load_recipe
+
+STAGES = ("source", "probe", "build", "train", "merge", "eval", "report")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecipe:
+    """The stages of a run."""
+
+    stages: tuple[str, ...]
+    """Each a verb of `remask` with its arguments, as one would type it."""
+
+    def __post_init__(self) -> None:
+        if not self.stages:
+            raise ValueError("stages is empty; name at least one")
+        for stage in self.stages:
+            verb = stage.split(maxsplit=1)[0] if stage.split() else ""
+            if verb not in STAGES:
+                raise ValueError(f"a stage begins with one of {list(STAGES)}, got {stage!r}")
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="remask run", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("recipe", help="a YAML file that lists stages")
+    parser.add_argument("overrides", nargs="*", default=[], metavar="VERB.key=value")
+    parser.add_argument("--dry-run", action="store_true", help="print the commands only")
+    arguments = parser.parse_intermixed_args(argv)
+    try:
+        recipe = load_recipe(RunRecipe, arguments.recipe, [])
+        stages = with_overrides(recipe.stages, arguments.overrides)
+    except ValueError as error:
+        parser.exit(2, f"remask run: {error}\n")
+    console = Console(stderr=True, highlight=False)
+    for number, stage in enumerate(stages, 1):
+        if arguments.dry_run:
+            print(shlex.join(["remask", *stage]))
+            continue
+        console.print(f"[bold]{number} of {len(stages)}[/]  remask {shlex.join(stage)}")
+        status = _run(stage)
+        if status:
+            print(
+                f"remask run: stage {number}, {stage[0]}, ended with status {status}; mend it and "
+                "give the same command again to go on",
+                file=sys.stderr,
+            )
+            raise SystemExit(status if status > 0 else 1)
+
+
+def with_overrides(stages: tuple[str, ...], overrides: list[str]) -> list[list[str]]:
+    """Each stage as arguments, with the overrides of its verb."""
+    found = [shlex.split(stage) for stage in stages]
+    for override in overrides:
+        verb, _, setting = override.partition(".")
+        if "=" not in setting or verb not in {stage[0] for stage in found}:
+            raise ValueError(
+                f"an override is VERB.key=value with a verb of the recipe, got {override!r}"
+            )
+        for stage in found:
+            stage += [setting] * (stage[0] == verb)
+    return found
+
+
+def _run(stage: list[str]) -> int:
+    """The status of a stage. Ctrl-C reaches it too, and it ends by itself."""
+    with subprocess.Popen([sys.executable, "-m", "infra.cli", *stage]) as process:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                continue
+
+
+if __name__ == "__main__":
+    main()
