@@ -6,6 +6,7 @@ remask build RECIPE            proposals → trajectory shards (runs what is mis
 remask shards URI              the manifest: list, show, verify, tv-bound
 remask train RECIPE            shards → a model, by DeepSpeed's launcher
 remask merge ADAPTER OUTPUT    a LoRA adapter and its model → one model
+remask report EVAL_FOLDER      scores → one HTML page
 remask revise --checkpoint C   revise given boards with a checkpoint
 remask doctor                  what this machine can run, and why not
 
@@ -23,6 +24,7 @@ VERBS = {
     "shards": "pipeline.shards",
     "train": "training.launch",
     "merge": "training.merge",
+    "report": "evaluation.report",
     "revise": "infra.revise",
     "doctor": "infra.doctor",
 }

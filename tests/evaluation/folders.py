@@ -21,7 +21,7 @@ STATES = [
     board(c0=3, c5=1, c9=3),  # three wrong
     board(c0=0, c5=0, c9=3),  # two re-masked
     board(c0=1, c5=2, c9=0),  # one revealed right, one wrong, the third re-masked
-    board(c5=0),
+    board(c5=0, c9=0),  # the wrong one re-masked, the third still masked
     board(),
 ]
 
