@@ -69,11 +69,13 @@ def test_transformers_imports_beside_the_installed_wheel(wheel, tmp_path):
     assert str(tmp_path / "site" / "kernels") in out
 
 
-def test_the_wheel_is_pure_and_carries_the_kernel_sources(wheel):
+def test_the_wheel_is_pure_and_carries_kernel_sources_and_the_report(wheel):
     assert wheel.name.endswith("-py3-none-any.whl")
     names = zipfile.ZipFile(wheel).namelist()
     for source in ("history.h", "history_cpu.cpp", "history_cuda.cu", "host_shim.h"):
         assert f"kernels/csrc/{source}" in names
+    for part in ("report.css", "player.html", "player.js"):
+        assert f"evaluation/{part}" in names
     for package in PACKAGES:
         assert f"{package}/__init__.py" in names
     modules = {str(p.relative_to(ROOT)) for name in PACKAGES for p in (ROOT / name).rglob("*.py")}

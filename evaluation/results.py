@@ -1,0 +1,123 @@
+"""What `remask eval` leaves in a folder, read and checked."""
+
+import io
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from evaluation.recipe import TableConfig
+from evaluation.tables import SCORES
+from models.config import from_mapping
+from pipeline.storage import Storage
+
+SCORES_FILE = "scores.parquet"
+EVALUATION_FILE = "evaluation.json"
+SHOWCASE_FILE = "showcase.json"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One folder."""
+
+    uri: str
+    scores: pl.DataFrame
+    """Of the schema `SCORES`."""
+    tables: tuple[TableConfig, ...]
+    recipe: dict[str, Any]
+    provenance: dict[str, Any]
+    runs: list[dict[str, Any]]
+    showcase: list[dict[str, Any]]
+    """Entries of kinds the player knows, each sample checked."""
+    not_shown: list[str]
+    """A sentence for each entry of another kind."""
+
+
+def read_evaluation(uri: str) -> Evaluation:
+    """Read a folder; ValueError says what is missing or damaged."""
+    storage = Storage(uri)
+    for name in (SCORES_FILE, EVALUATION_FILE):
+        if not storage.exists(name):
+            missing = f"{uri} has no {name}" if storage.exists("") else f"there is no folder {uri}"
+            raise ValueError(f"{missing}; run `remask eval` first")
+    path = storage.path(EVALUATION_FILE)
+    evaluation = _read_json(storage, EVALUATION_FILE)
+    recipe, runs = evaluation.get("recipe"), evaluation.get("runs")
+    provenance = evaluation.get("provenance") or {}
+    if not (isinstance(recipe, dict) and isinstance(runs, list) and isinstance(provenance, dict)):
+        raise _damaged(path, "it must have a recipe, runs and their provenance")
+    if not all(isinstance(run, dict) for run in runs):
+        raise _damaged(path, "a run must be keys and values")
+    tables = recipe.get("tables") or []
+    if not isinstance(tables, list):
+        raise _damaged(path, f"its tables must be a list, got {tables!r}")
+    tables = [
+        from_mapping(TableConfig, values, f"{path}: tables: {i}") for i, values in enumerate(tables)
+    ]
+    showcase, not_shown = [], []
+    for entry in _read_json(storage, SHOWCASE_FILE) if storage.exists(SHOWCASE_FILE) else ():
+        try:
+            name = f"{entry['suite']}, {entry['checkpoint']}, {entry['decoder']}"
+            if entry["kind"] == "sudoku":
+                showcase.append(entry | {"samples": [_checked(s) for s in entry["samples"]]})
+            else:
+                not_shown.append(f"{name}: samples of kind {entry['kind']} have no player yet")
+        except (KeyError, TypeError, ValueError) as error:
+            raise _damaged(storage.path(SHOWCASE_FILE), repr(error)) from error
+    return Evaluation(
+        uri=storage.uri,
+        scores=_read_scores(storage),
+        tables=tuple(tables),
+        recipe=recipe,
+        provenance=provenance,
+        runs=runs,
+        showcase=showcase,
+        not_shown=not_shown,
+    )
+
+
+def _read_scores(storage: Storage) -> pl.DataFrame:
+    path = storage.path(SCORES_FILE)
+    try:
+        found = pl.DataFrame(pq.read_table(io.BytesIO(storage.read(SCORES_FILE))))
+        return found.select(pl.col(name).cast(kind) for name, kind in SCORES.items())
+    except (pa.ArrowException, OSError, pl.exceptions.PolarsError) as error:
+        raise _damaged(path, str(error).splitlines()[0]) from error
+
+
+def _read_json(storage: Storage, name: str) -> Any:
+    try:
+        found = json.loads(storage.read(name))
+    except ValueError as error:
+        raise _damaged(storage.path(name), str(error)) from error
+    kind = list if name == SHOWCASE_FILE else dict
+    if not isinstance(found, kind):
+        raise _damaged(storage.path(name), f"it must hold a {kind.__name__}")
+    return found
+
+
+def _checked(sample: dict[str, Any]) -> dict[str, Any]:
+    """A Sudoku sample as the player takes it, every board of the right size."""
+    side, boards = sample["side"], [sample["solution"], *sample["states"]]
+    if not isinstance(side, int) or side < 1 or len(boards) < 2:
+        raise ValueError(f"a sample needs a side and states, got side {side!r}")
+    for board in boards:
+        if len(board) != side**2 or not all(type(c) is int and 0 <= c <= side for c in board):
+            raise ValueError(f"sample {sample['sample_id']!r}: a board is {side**2} digits")
+    box = math.isqrt(side)
+    return {
+        "id": str(sample["sample_id"]),
+        "note": str(sample.get("note") or ""),
+        "side": side,
+        "box": box if box * box == side else side,
+        "solution": sample["solution"],
+        "states": sample["states"],
+    }
+
+
+def _damaged(path: str, reason: str) -> ValueError:
+    return ValueError(f"{path} is damaged: {reason}; run `remask eval` again")
