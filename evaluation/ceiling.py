@@ -1,0 +1,165 @@
+"""How many boards of the Sudoku suite the best possible reviser would end exactly right.
+
+Each wrong cell more makes a board hundreds of times less likely, so the best answer is the valid
+board nearest to the given one. When another is nearer than the solution it was made from, that
+answer is not exact; among n at the same distance it is exact one time in n.
+
+Valid boards are taken as equally likely, and the reviser as not told how many cells are wrong: one
+that knew the number, or which boards are held out, could tell some boards apart that others cannot.
+
+    python -m evaluation.ceiling                              # 1,000 boards, 4 to 20 wrong cells
+    python -m evaluation.ceiling --boards 8000 --seed 1 --workers 2
+    python -m evaluation.ceiling --side 4 --wrong 1 4 --workers 0     # without Ray
+
+Beyond 25 wrong cells a board can take seconds.
+"""
+
+import argparse
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from evaluation.intervals import bootstrap_ratio, wilson
+from evaluation.nearest import nearest_boards
+from evaluation.suites.sudoku import SudokuSuite
+from pipeline.jobs import JobError, run_tasks
+from pipeline.progress import Meter
+
+WRONG = {4: (1, 4), 9: (4, 20)}
+"""Least and most wrong cells when none are asked for, by side."""
+CHUNK = 50
+"""Boards of a task: about a second."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a board allows the best reviser."""
+
+    wrong: int
+    """Cells in which it differs from its solution."""
+    distance: int
+    """Cells in which it differs from the nearest valid board."""
+    count: int
+    """Valid boards as near as that."""
+
+    @property
+    def is_nearer(self) -> bool:
+        """Is another valid board nearer than the solution?"""
+        return self.distance < self.wrong
+
+    @property
+    def is_as_near(self) -> bool:
+        """Is another valid board as near as the solution, and none nearer?"""
+        return not self.is_nearer and self.count > 1
+
+    @property
+    def chance(self) -> float:
+        """Of the exact answer."""
+        return 0.0 if self.is_nearer else 1 / self.count
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    try:
+        low, high = arguments.wrong or WRONG[arguments.side]
+        if arguments.workers is not None and arguments.workers < 0:
+            raise ValueError(f"workers must be 0 or more, got {arguments.workers}")
+        suite = SudokuSuite(
+            side=arguments.side, boards=arguments.boards, wrong=(low, high), seed=arguments.seed
+        )
+        outlooks = find_outlooks(suite, arguments.workers)
+    except ValueError as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+    except JobError as error:
+        parser.exit(1, f"{parser.prog}: {error}\n")
+    print(describe(outlooks, low, high))
+
+
+def find_outlooks(suite: SudokuSuite, workers: int | None) -> list[Outlook]:
+    """Look at every sample of a suite, in no order that matters."""
+    count = suite.num_samples
+    chunks = [range(i, min(i + CHUNK, count)) for i in range(0, count, CHUNK)]
+    found: list[Outlook] = []
+    with Meter("ceiling", len(chunks)) as meter:
+        for outlooks in run_tasks(partial(look_at, suite), chunks, workers=workers):
+            found += outlooks
+            meter.add(len(outlooks), len(outlooks) * suite.side**2)
+    return found
+
+
+def look_at(suite: SudokuSuite, samples: range) -> list[Outlook]:
+    """The unit of work: some samples of a suite."""
+    outlooks = []
+    for index in samples:
+        solution, start = suite.sample(index)
+        wrong = int((solution != start).sum())
+        nearest = nearest_boards(start, at_most=wrong)
+        assert nearest is not None, "the solution itself is that near"
+        outlooks.append(Outlook(wrong, nearest.distance, nearest.count))
+    return outlooks
+
+
+def describe(outlooks: list[Outlook], low: int, high: int) -> str:
+    """The ceiling and why it is not higher, then the same by number of wrong cells."""
+    cells = f"{low} to {high} wrong cells" if low < high else f"{low} wrong cell" + "s" * (low != 1)
+    nearer, as_near = _shares(outlooks)
+    lines = [
+        f"{len(outlooks):,} boards with {cells}: {_ceiling(outlooks)} for any reviser "
+        f"not told how many; {nearer} have a nearer valid board, {as_near} one as near"
+    ]
+    for wrong in sorted({outlook.wrong for outlook in outlooks}):
+        alike = [outlook for outlook in outlooks if outlook.wrong == wrong]
+        nearer, as_near = _shares(alike)
+        lines.append(
+            f"  {wrong:2} wrong: {_ceiling(alike)}, {nearer} nearer, {as_near} as near, "
+            f"{len(alike):,} boards"
+        )
+    return "\n".join(lines)
+
+
+def _ceiling(outlooks: list[Outlook]) -> str:
+    count = len(outlooks)
+    chances = [outlook.chance for outlook in outlooks]
+    total = sum(chances)
+    is_mixed = 0 < total < count  # when all boards are alike, drawing them anew tells nothing
+    low, high = bootstrap_ratio(chances, np.ones(count)) if is_mixed else wilson(total, count)
+    return f"at most {_percent(total / count)} exact [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _shares(outlooks: list[Outlook]) -> tuple[str, str]:
+    """Of boards with a nearer valid board, and with one as near."""
+    nearer = np.mean([outlook.is_nearer for outlook in outlooks])
+    as_near = np.mean([outlook.is_as_near for outlook in outlooks])
+    return _percent(nearer), _percent(as_near)
+
+
+def _percent(share: float | np.floating) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m evaluation.ceiling",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    parser.add_argument("--boards", type=int, default=1000, metavar="N", help="how many (1000)")
+    parser.add_argument(
+        "--wrong",
+        type=int,
+        nargs=2,
+        metavar=("LOW", "HIGH"),
+        help="least and most wrong cells (4 20, and 1 4 on 4×4 boards)",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the suite (0)")
+    parser.add_argument("--side", type=int, choices=sorted(WRONG), default=9, help="(9)")
+    parser.add_argument(
+        "--workers", type=int, metavar="W", help="cores to use (all); 0 is this process alone"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    main()
