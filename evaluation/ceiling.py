@@ -15,13 +15,12 @@ Beyond 25 wrong cells a board can take seconds.
 """
 
 import argparse
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from evaluation.intervals import bootstrap_ratio, wilson
-from evaluation.nearest import nearest_boards
+from evaluation.nearest import Outlook, outlook
 from evaluation.suites.sudoku import SudokuSuite
 from pipeline.jobs import JobError, run_tasks
 from pipeline.progress import Meter
@@ -30,33 +29,6 @@ WRONG = {4: (1, 4), 9: (4, 20)}
 """Least and most wrong cells when none are asked for, by side."""
 CHUNK = 50
 """Boards of a task: about a second."""
-
-
-@dataclass(frozen=True)
-class Outlook:
-    """What a board allows the best reviser."""
-
-    wrong: int
-    """Cells in which it differs from its solution."""
-    distance: int
-    """Cells in which it differs from the nearest valid board."""
-    count: int
-    """Valid boards as near as that."""
-
-    @property
-    def is_nearer(self) -> bool:
-        """Is another valid board nearer than the solution?"""
-        return self.distance < self.wrong
-
-    @property
-    def is_as_near(self) -> bool:
-        """Is another valid board as near as the solution, and none nearer?"""
-        return not self.is_nearer and self.count > 1
-
-    @property
-    def chance(self) -> float:
-        """Of the exact answer."""
-        return 0.0 if self.is_nearer else 1 / self.count
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -91,14 +63,7 @@ def find_outlooks(suite: SudokuSuite, workers: int | None) -> list[Outlook]:
 
 def look_at(suite: SudokuSuite, samples: range) -> list[Outlook]:
     """The unit of work: some samples of a suite."""
-    outlooks = []
-    for index in samples:
-        solution, start = suite.sample(index)
-        wrong = int((solution != start).sum())
-        nearest = nearest_boards(start, at_most=wrong)
-        assert nearest is not None, "the solution itself is that near"
-        outlooks.append(Outlook(wrong, nearest.distance, nearest.count))
-    return outlooks
+    return [outlook(*suite.sample(index)) for index in samples]
 
 
 def describe(outlooks: list[Outlook], low: int, high: int) -> str:
@@ -109,8 +74,8 @@ def describe(outlooks: list[Outlook], low: int, high: int) -> str:
         f"{len(outlooks):,} boards with {cells}: {_ceiling(outlooks)} for any reviser "
         f"not told how many; {nearer} have a nearer valid board, {as_near} one as near"
     ]
-    for wrong in sorted({outlook.wrong for outlook in outlooks}):
-        alike = [outlook for outlook in outlooks if outlook.wrong == wrong]
+    for wrong in sorted({x.wrong for x in outlooks}):
+        alike = [x for x in outlooks if x.wrong == wrong]
         nearer, as_near = _shares(alike)
         lines.append(
             f"  {wrong:2} wrong: {_ceiling(alike)}, {nearer} nearer, {as_near} as near, "
@@ -121,7 +86,7 @@ def describe(outlooks: list[Outlook], low: int, high: int) -> str:
 
 def _ceiling(outlooks: list[Outlook]) -> str:
     count = len(outlooks)
-    chances = [outlook.chance for outlook in outlooks]
+    chances = [x.chance for x in outlooks]
     total = sum(chances)
     is_mixed = 0 < total < count  # when all boards are alike, drawing them anew tells nothing
     low, high = bootstrap_ratio(chances, np.ones(count)) if is_mixed else wilson(total, count)
@@ -130,8 +95,8 @@ def _ceiling(outlooks: list[Outlook]) -> str:
 
 def _shares(outlooks: list[Outlook]) -> tuple[str, str]:
     """Of boards with a nearer valid board, and with one as near."""
-    nearer = np.mean([outlook.is_nearer for outlook in outlooks])
-    as_near = np.mean([outlook.is_as_near for outlook in outlooks])
+    nearer = np.mean([x.is_nearer for x in outlooks])
+    as_near = np.mean([x.is_as_near for x in outlooks])
     return _percent(nearer), _percent(as_near)
 
 

@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import io
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -103,7 +104,7 @@ def make_runs(recipe: EvalRecipe) -> list[Run]:
                             suite=suites[suite],
                             checkpoint=checkpoint,
                             member=member,
-                            path=path if is_shipped(path) else absolute(path),
+                            path=path if is_shipped(path) else os.path.abspath(path),
                             fingerprint=name,
                             decoder_name=decoder,
                             decoder=recipe.decoders[decoder],

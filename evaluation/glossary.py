@@ -14,6 +14,8 @@ MEANINGS = {
     "first_remask_recall": "of the wrong cells, those re-masked first",
     "mask_calibration_error": "mean gap between p(MASK) and the share of cells really wrong",
     "forward_passes": "times the model ran, per sample",
-    "ambiguous": "boards that more than one solution fits",
+    "as_near": "boards that end as another valid board, no further from the given one",
+    "ambiguous": "boards with another valid board at least as near as the solution",
+    "ceiling": "what the best possible reviser would end exactly right, guessing among equals",
     "wrong_share": "of the cells with this belief in MASK, those really wrong",
 }

@@ -53,6 +53,41 @@ def nearest_boards(board: Boards, at_most: int) -> Nearest | None:
     return None
 
 
+@dataclass(frozen=True)
+class Outlook:
+    """What a board allows the best possible reviser, which answers with the nearest valid board."""
+
+    wrong: int
+    """Cells in which it differs from its solution."""
+    distance: int
+    """Cells in which it differs from the nearest valid board."""
+    count: int
+    """Valid boards as near as that."""
+
+    @property
+    def is_nearer(self) -> bool:
+        """Is another valid board nearer than the solution?"""
+        return self.distance < self.wrong
+
+    @property
+    def is_as_near(self) -> bool:
+        """Is another valid board as near as the solution, and none nearer?"""
+        return not self.is_nearer and self.count > 1
+
+    @property
+    def chance(self) -> float:
+        """Of the exact answer."""
+        return 0.0 if self.is_nearer else 1 / self.count
+
+
+def outlook(solution: Boards, start: Boards) -> Outlook:
+    """Of a board made from a solved one by changing cells, [N] each."""
+    wrong = int((solution != start).sum())
+    nearest = nearest_boards(start, at_most=wrong)
+    assert nearest is not None, "the solution itself is that near"
+    return Outlook(wrong, nearest.distance, nearest.count)
+
+
 @functools.cache
 def digit_templates(side: int) -> NDArray[np.intp]:
     """All ways to place one digit, as its column in each row: [16, 4] or [46656, 9]."""

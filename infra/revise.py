@@ -88,9 +88,7 @@ def outcome(revision: Revision, row: int) -> str:
     )
 
 
-def read_boards(
-    lines: Iterable[tuple[str, str]], cells: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+def read_boards(lines: Iterable[tuple[str, str]], cells: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Lines, each with where it stands, to tokens and editable cells, [B, N] each."""
     boards, masks, bad = [], [], []
     for where, line in lines:

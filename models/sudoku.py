@@ -28,7 +28,7 @@ class SudokuConfig:
     heads: int = 4
     feed_forward: int = 512
     loops: int = 1
-    """Times the layers are gone through, with the same weights: more thought, no more parameters."""
+    """Times the layers are gone through, with the same weights: deeper, for no more parameters."""
     relations: bool = True
     """Give each head a learned preference for cells of the same row, column or box."""
 

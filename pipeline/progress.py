@@ -83,8 +83,8 @@ class Meter:
         self.rows += rows
         self.tokens += tokens
         if self._bar:
-            rows, tokens = self._rate(self.rows), self._rate(self.tokens)
-            rates = f"{rows:,.0f} rows/s, {tokens:,.0f} {self._counts}/s"
+            rows_per_s, per_s = self._rate(self.rows), self._rate(self.tokens)
+            rates = f"{rows_per_s:,.0f} rows/s, {per_s:,.0f} {self._counts}/s"
             self._bar.update(self._task, completed=self.done, rates=rates)
         elif time.monotonic() - self._last_line >= LINE_EVERY_S:
             self._last_line = time.monotonic()

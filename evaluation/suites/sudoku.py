@@ -16,14 +16,17 @@ from torch import Tensor
 
 from evaluation.decoder import Decoder
 from evaluation.intervals import bootstrap, bootstrap_ratio, wilson
-from evaluation.suite import Score, register
+from evaluation.nearest import outlook
+from evaluation.suite import Score, Unit, register
 from models import Backbone, SudokuMDM, revise
 from models.history import HistoryState
-from pipeline.sources.sudoku import SudokuSource, all_boards, conflict_cells, is_valid, read_boards
+from pipeline.sources.sudoku import SudokuSource, conflict_cells, is_valid, read_boards
 from pipeline.storage import absolute, file_hash
 
 BINS = 10
 """Of p(MASK), for its calibration."""
+MOST_SEARCHED = 20
+"""Wrong cells up to which a board's other answers are looked for; beyond, it can take seconds."""
 SHOWN = 8
 """Boards for the player."""
 
@@ -233,17 +236,18 @@ class Boards:
 def replays(boards: Boards) -> tuple[Bools, Bools]:
     """Cells re-masked while wrong, and those later revealed as a digit so rejected; [B, N]."""
     rejected = np.zeros((*boards.solution.shape, int(boards.solution.max(initial=0)) + 1), bool)
-    replayed = np.zeros(boards.solution.shape, bool)
+    replayed = np.zeros(boards.solution.shape, np.bool_)
     steps = zip(boards.states, boards.states[1:], boards.remasks(), boards.reveals(), strict=False)
     for before, after, remask, reveal in steps:
-        replayed |= reveal & np.take_along_axis(rejected, after[..., None].astype(int), -1)[..., 0]
+        was_rejected = np.take_along_axis(rejected, after[..., None].astype(int), -1)[..., 0]
+        replayed[reveal & was_rejected] = True
         row, cell = np.nonzero(remask & (before != boards.solution))
         rejected[row, cell, before[row, cell]] = True
-    return rejected.any(-1), replayed
+    return np.any(rejected, -1), replayed
 
 
 def _outcomes(boards: Boards) -> list[Score]:
-    """The paper's four, and answers that are right in another way."""
+    """The paper's four, answers that are right in another way, and what the best could reach."""
     final = boards.final
     exact, valid = boards.exact(final), is_valid(final)
     rejected, replayed = replays(boards)
@@ -257,16 +261,14 @@ def _outcomes(boards: Boards) -> list[Score]:
         _share("as_near", valid & ~exact & (distance <= wrong), better="neither"),
         _mean("forward_passes", boards.forward_passes, better="lower"),
     ]
-    if final.shape[1] == 16:
-        scores.append(_share("ambiguous", _has_other_answer(boards), better="neither"))
+    if wrong.max() <= MOST_SEARCHED:
+        pairs = zip(boards.solution, boards.start, strict=True)
+        chances = np.array([outlook(*pair).chance for pair in pairs])
+        scores += [
+            _share("ambiguous", chances < 1, better="neither"),
+            _mean("ceiling", chances, unit="share", better="neither"),
+        ]
     return scores
-
-
-def _has_other_answer(boards: Boards) -> Bools:
-    """4×4: is another valid board as near to the given one as its solution? Bool [B]."""
-    distance = (boards.start[:, None] != all_boards(4)).sum(-1)  # [B, 288]
-    wrong = (boards.start != boards.solution).sum(-1, keepdims=True)
-    return (distance <= wrong).sum(-1) > 1
 
 
 def _what_revision_did(boards: Boards) -> list[Score]:
@@ -375,11 +377,16 @@ def _ratio(metric: str, parts: Ints, wholes: Ints, **facts: Any) -> Score:
     )
 
 
-def _mean(metric: str, values: Ints, **facts: Any) -> Score:
+def _mean(metric: str, values: NDArray, unit: Unit = "number", **facts: Any) -> Score:
     low, high = bootstrap_ratio(values, np.ones(len(values)))
-    value = float(np.mean(values)) if len(values) else 0.0
     return Score(
-        metric=metric, value=value, low=low, high=high, count=len(values), unit="number", **facts
+        metric=metric,
+        value=float(np.mean(values)),
+        low=low,
+        high=high,
+        count=len(values),
+        unit=unit,
+        **facts,
     )
 
 

@@ -140,7 +140,7 @@ def _small_boards(held_out_share: float, is_held_out: bool) -> Boards:
 
 
 def _shares(boards: Boards) -> NDArray[np.floating]:
-    """A number in [0, 1) for each board, which decides its split; images of a 9×9 board share it."""
+    """A number in [0, 1) for each board, which decides its split; 9×9 images share theirs."""
     keys = boards if boards.shape[1] == 16 else orbit_invariant(boards)
     return np.array([hash_share(key.tobytes()) for key in keys.astype(np.uint8)])
 

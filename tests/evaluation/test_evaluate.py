@@ -61,7 +61,12 @@ def test_every_suite_meets_every_checkpoint_and_decoder(settings, tmp_path):
     # `one` is the first of `both`, so its predictions are shared: 2 models, 2 decoders, 3 chunks.
     assert (summary.units, summary.new_units) == (12, 12)
     scores = pl.read_parquet(tmp_path / "eval" / "scores.parquet")
-    runs = scores.select("checkpoint", "member", "decoder").unique().sort("checkpoint", "member", "decoder").rows()
+    runs = (
+        scores.select("checkpoint", "member", "decoder")
+        .unique()
+        .sort("checkpoint", "member", "decoder")
+        .rows()
+    )
     assert runs == [
         ("both", 0, "oracle"), ("both", 0, "rm"), ("both", 1, "oracle"), ("both", 1, "rm"),
         ("one", 0, "oracle"), ("one", 0, "rm"),
