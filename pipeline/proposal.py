@@ -51,10 +51,10 @@ class Uniform:
 
     def draw(self, target: Ints, row: Ints, position: Ints, rng: np.random.Generator) -> Ints:
         # Draw one of the others by its rank: from the target on, that is the next id's.
-        has_target = np.isin(target, self.ids)
-        rank = (rng.random(target.size) * (self.ids.size - has_target)).astype(np.int64)
-        rank += has_target & (self.ids[rank] >= target)
-        return _narrow(self.ids[rank], target.dtype)
+        ids, has_target = _narrow(self.ids, target.dtype), np.isin(target, self.ids)
+        rank = (rng.random(target.size) * (ids.size - has_target)).astype(np.int64)
+        rank += has_target & (ids[rank] >= target)
+        return ids[rank]
 
     def distance(self, target: Ints, row: Ints, position: Ints) -> Floats:
         return np.zeros(target.size)

@@ -183,13 +183,13 @@ def sample_subsets(count: Ints, size: Ints, rng: np.random.Generator) -> Ints:
     # would be the machine's; and NumPy sorts short integers stably in linear time.
     order = np.argsort(size.astype(np.min_scalar_type(size.max(initial=0))), kind="stable")[::-1]
     first = (np.cumsum(count) - count)[order]
-    last = first + (count - size)[order]  # the last item to draw from, in the first turn
+    num_items = (count - size + 1)[order]  # to draw from, in the first turn
     chosen = np.zeros(count.sum(), np.bool_)
     num_left = len(size) - np.cumsum(np.bincount(size))  # [S+1]: sets of more than 0 .. S items
     for turn, left in enumerate(num_left[:-1]):
-        begin, end = first[:left], last[:left] + turn
-        drawn = begin + (rng.random(left) * (end - begin + 1)).astype(np.int64)
-        chosen[np.where(chosen[drawn], end, drawn)] = True
+        begin, room = first[:left], num_items[:left] + turn
+        drawn = begin + (rng.random(left) * room).astype(np.int64)
+        chosen[np.where(chosen[drawn], begin + room - 1, drawn)] = True
     return np.flatnonzero(chosen)
 
 
@@ -201,7 +201,7 @@ def count_true(mask: Bools) -> Ints:
 def sample_rules(count: int, config: TrajectoryConfig, rng: np.random.Generator) -> Ints:
     """A rule for each of `count` noisy positions."""
     starts_visible = rng.random(count) < config.wrong_share
-    rule = np.where(starts_visible, np.uint8(Rule.WRONG), np.uint8(Rule.MASK))
+    rule = np.uint8(Rule.MASK) + starts_visible  # WRONG comes after MASK
     if config.doubt_share > 0:
         rule[starts_visible & (rng.random(count) < config.doubt_share)] = Rule.DOUBT
     return rule
