@@ -150,7 +150,7 @@ def encode_trajectories(rows: TrajectoryRows) -> bytes:
     examples, drawn = rows.examples, rows.trajectories
     lengths, dtype = examples.lengths, examples.vocabulary.dtype
     noisy = np.flatnonzero(drawn.revealed_at > 0)
-    visible = noisy[np.flatnonzero(drawn.masked_at.ravel()[noisy])]
+    visible = noisy[np.flatnonzero(drawn.masked_at.ravel()[noisy] > 0)]
     columns = [
         pa.array(examples.example_ids, pa.string()),
         _pack(drawn.target.astype(dtype, copy=False), lengths),
