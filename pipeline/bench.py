@@ -29,6 +29,7 @@ from models.history import HistoryState
 from pipeline import probe, source
 from pipeline.build import ShardUnit, build_shard, shard_units
 from pipeline.jobs import ray_session, run_actors, run_tasks
+from pipeline.memory import keep_memory
 from pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig
 from pipeline.rows import decode_trajectories
 from pipeline.source import Plan, Unit, example_units, make_plan, read_examples
@@ -45,6 +46,7 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}")
     torch.set_num_threads(1)
+    keep_memory()  # as the command and its workers do; all sides alike
     with tempfile.TemporaryDirectory() as folder:
         recipe = make_recipe(folder, boards=16384)
         for unit in example_units(recipe):

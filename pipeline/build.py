@@ -34,7 +34,7 @@ from pipeline.source import (
     unit_rng,
 )
 from pipeline.storage import Storage
-from pipeline.trajectory import sample_trajectories
+from pipeline.trajectory import count_true, sample_trajectories
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def build_shard(plan: Plan, num_shards: int, unit: ShardUnit) -> tuple[int, int,
     data = encode_trajectories(TrajectoryRows(examples, drawn, recipe.trajectories.horizon))
 
     distances = distance_sums(proposal, examples)
-    editable = examples.editable.sum(1)
+    editable = count_true(examples.editable)
     storage, path = Storage(recipe.output), f"{manifest.SHARDS}/{unit.name}.parquet"
     row: dict[str, Any] = {
         "shard": unit.name,

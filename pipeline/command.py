@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from pipeline.jobs import JobError
+from pipeline.memory import keep_memory
 from pipeline.progress import Summary
 from pipeline.recipe import BuildRecipe, load_recipe
 from pipeline.storage import StorageError
@@ -40,6 +41,7 @@ def main_for(
             print(yaml.safe_dump(plain(recipe), sort_keys=False), end="")
             print(f"# {verb}: {len(units)} units")
             return
+        keep_memory()
         print(run(recipe))
     except ValueError as error:
         parser.exit(2, f"remask {verb}: {error}\n")

@@ -11,6 +11,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from pipeline.memory import keep_memory
+
 WORKER_RETRIES = 20
 """Times a unit is tried again when its worker or node dies."""
 OBJECT_STORE_BYTES = 256 << 20
@@ -129,6 +131,7 @@ def actors_that_fit(resources: Mapping[str, float], num_gpus: float) -> int:
 
 
 def _call(function: Callable[[Any], Any], unit: Any) -> Any:
+    keep_memory()
     return function(unit)
 
 

@@ -50,12 +50,11 @@ class Uniform:
         return np.ones(target.shape, np.bool_)
 
     def draw(self, target: Ints, row: Ints, position: Ints, rng: np.random.Generator) -> Ints:
-        # Draw a rank among the others, then step over the target's own rank.
-        rank = np.searchsorted(self.ids, target)
-        has_target = self.ids[np.minimum(rank, self.ids.size - 1)] == target
-        drawn = (rng.random(target.size) * (self.ids.size - has_target)).astype(np.int64)
-        drawn += has_target & (drawn >= rank)
-        return _narrow(self.ids[drawn], target.dtype)
+        # Draw one of the others by its rank: from the target on, that is the next id's.
+        ids, has_target = _narrow(self.ids, target.dtype), np.isin(target, self.ids)
+        rank = (rng.random(target.size) * (ids.size - has_target)).astype(np.int64)
+        rank += has_target & (ids[rank] >= target)
+        return ids[rank]
 
     def distance(self, target: Ints, row: Ints, position: Ints) -> Floats:
         return np.zeros(target.size)

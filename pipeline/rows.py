@@ -80,7 +80,7 @@ class Examples:
     @property
     def is_token(self) -> Bools:
         """False at padding, [B, N]."""
-        return np.arange(self.target.shape[1]) < self.lengths[:, None]
+        return _within(self.lengths, self.target.shape[1])
 
 
 @dataclass(frozen=True)
@@ -127,16 +127,16 @@ def pad(sequences: Sequence[NDArray], dtype: np.dtype, fill: int = 0) -> tuple[N
     """Sequences of any lengths to one array [B, N] and their lengths [B]."""
     lengths = np.array([len(x) for x in sequences], np.int64)
     out = np.full((len(sequences), int(lengths.max(initial=0))), fill, dtype)
-    out[np.arange(out.shape[1]) < lengths[:, None]] = np.concatenate([*sequences, []])
+    out[_within(lengths, out.shape[1])] = np.concatenate([*sequences, []])
     return out, lengths
 
 
 def encode_examples(examples: Examples) -> bytes:
     """Examples to the bytes of a Parquet file, the same bytes every time."""
-    kept = examples.is_token
+    dtype = examples.vocabulary.dtype
     columns = [
         pa.array(examples.example_ids, pa.string()),
-        _pack(examples.target.astype(examples.vocabulary.dtype), kept),
+        _pack(examples.target.astype(dtype, copy=False), examples.lengths),
         _pack_bits(examples.editable, examples.lengths),
         pa.array(examples.prompt_lengths, pa.int32()),
     ]
@@ -148,15 +148,17 @@ def encode_examples(examples: Examples) -> bytes:
 def encode_trajectories(rows: TrajectoryRows) -> bytes:
     """Trajectories to the bytes of a Parquet file, the same bytes every time."""
     examples, drawn = rows.examples, rows.trajectories
-    kept, dtype = examples.is_token, examples.vocabulary.dtype
+    lengths, dtype = examples.lengths, examples.vocabulary.dtype
+    noisy = np.flatnonzero(drawn.revealed_at > 0)
+    visible = noisy[np.flatnonzero(drawn.masked_at.ravel()[noisy] > 0)]
     columns = [
         pa.array(examples.example_ids, pa.string()),
-        _pack(drawn.target.astype(dtype), kept),
-        _pack(drawn.wrong.astype(dtype), drawn.masked_at > 0),
-        _pack(drawn.masked_at, drawn.revealed_at > 0),
-        _pack(drawn.revealed_at, kept),
+        _pack(drawn.target.astype(dtype, copy=False), lengths),
+        _pack_at(drawn.wrong.astype(dtype, copy=False), visible),
+        _pack_at(drawn.masked_at, noisy),
+        _pack(drawn.revealed_at, lengths),
         pa.array(drawn.step, pa.uint16()),
-        _pack_bits(examples.editable, examples.lengths),
+        _pack_bits(examples.editable, lengths),
         pa.array(examples.prompt_lengths, pa.int32()),
     ]
     extra = {"horizon": rows.horizon, "boundary_dtype": drawn.masked_at.dtype.name}
@@ -231,11 +233,11 @@ def _examples(table: pa.Table, meta: dict) -> Examples:
     vocabulary = Vocabulary(meta["size"], meta["mask_id"], tuple(meta["excluded"]))
     offsets, flat = _flat(table["target"], vocabulary.dtype)
     lengths = np.diff(offsets) // vocabulary.dtype.itemsize
-    kept = np.arange(int(lengths.max(initial=0))) < lengths[:, None]
+    kept = _within(lengths, int(lengths.max(initial=0)))
     return Examples(
         example_ids=table["example_id"].to_pylist(),
         target=_spread(flat, kept),
-        editable=_unpack_bits(table["editable"], kept),
+        editable=_unpack_bits(table["editable"], lengths),
         lengths=lengths,
         prompt_lengths=table["prompt_length"].to_numpy(),
         vocabulary=vocabulary,
@@ -315,17 +317,29 @@ class _File:
             ) from error
 
 
-def _pack(values: NDArray, kept: Bools) -> pa.Array:
-    """An array [B, N] as one binary value per row, of what is kept."""
+def _within(lengths: Ints, width: int) -> Bools:
+    """Where a row has not ended yet, [B, width]."""
+    if (lengths == width).all():
+        return np.ones((len(lengths), width), np.bool_)
+    return np.arange(width) < lengths[:, None]
+
+
+def _pack(values: NDArray, lengths: Ints) -> pa.Array:
+    """An array [B, N] as one binary value per row, as long as the row."""
+    kept = _within(lengths, values.shape[1])
     flat = values if kept.all() else values[kept]
-    return _binary(np.ascontiguousarray(flat), kept.sum(1) * values.dtype.itemsize)
+    return _binary(np.ascontiguousarray(flat), lengths * values.dtype.itemsize)
+
+
+def _pack_at(values: NDArray, places: Ints) -> pa.Array:
+    """The same of some places: ascending indices into the flattened array."""
+    num_rows, num_positions = values.shape
+    sizes = np.bincount(places // num_positions, minlength=num_rows)
+    return _binary(values.ravel()[places], sizes * values.dtype.itemsize)
 
 
 def _pack_bits(values: Bools, lengths: Ints) -> pa.Array:
-    packed = np.packbits(values, axis=1, bitorder="little")
-    sizes = (lengths + 7) // 8
-    kept = np.arange(packed.shape[1]) < sizes[:, None]
-    return _binary(packed[kept], sizes)
+    return _pack(np.packbits(values, axis=1, bitorder="little"), (lengths + 7) // 8)
 
 
 def _binary(flat: NDArray, sizes: Ints) -> pa.Array:
@@ -360,11 +374,9 @@ def _unpack(column: pa.ChunkedArray, dtype: np.dtype, kept: Bools) -> NDArray:
     return _spread(_flat(column, dtype)[1], kept)
 
 
-def _unpack_bits(column: pa.ChunkedArray, kept: Bools) -> Bools:
-    sizes = (kept.sum(1) + 7) // 8
-    packed = _spread(
-        _flat(column, np.dtype(np.uint8))[1],
-        np.arange(int(sizes.max(initial=0))) < sizes[:, None],
-    )
-    bits = np.unpackbits(packed, axis=1, bitorder="little")[:, : kept.shape[1]]
-    return bits.astype(np.bool_) & kept
+def _unpack_bits(column: pa.ChunkedArray, lengths: Ints) -> Bools:
+    sizes = (lengths + 7) // 8
+    packed = _unpack(column, np.dtype(np.uint8), _within(sizes, int(sizes.max(initial=0))))
+    width = int(lengths.max(initial=0))
+    bits = np.unpackbits(packed, axis=1, count=width, bitorder="little")
+    return bits.view(np.bool_) & _within(lengths, width)

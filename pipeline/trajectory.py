@@ -119,9 +119,8 @@ def sample_trajectories(
             f"editable must be bool {list(target.shape)} like target, got {editable.dtype} "
             f"{list(editable.shape)}"
         )
-    noisy = sample_noisy(editable & proposal.supports(target), editable, config, rng)
-    row, position = np.nonzero(noisy)
-    rule = sample_rules(row.size, config, rng)  # [P], a rule per noisy position
+    noisy = sample_noisy(editable & proposal.supports(target), editable, config, rng)  # [P]
+    rule = sample_rules(noisy.size, config, rng)
     masked_at, revealed_at = sample_boundaries(rule, config.horizon, rng)
 
     trajectories = Trajectories(
@@ -132,17 +131,17 @@ def sample_trajectories(
         step=rng.integers(0, config.horizon, target.shape[0], dtype=masked_at.dtype),
         editable=editable,
     )
-    trajectories.masked_at[row, position] = masked_at
-    trajectories.revealed_at[row, position] = revealed_at
-    is_wrong = rule == Rule.WRONG
-    at = (row[is_wrong], position[is_wrong])
-    trajectories.wrong[at] = proposal.draw(target[at], *at, rng)
+    trajectories.masked_at.ravel()[noisy] = masked_at
+    trajectories.revealed_at.ravel()[noisy] = revealed_at
+    at = noisy[np.flatnonzero(rule == Rule.WRONG)]
+    row, position = np.divmod(at, target.shape[1])
+    trajectories.wrong.ravel()[at] = proposal.draw(target.ravel()[at], row, position, rng)
     return trajectories
 
 
 def sample_noisy(
     candidates: Bools, editable: Bools, config: TrajectoryConfig, rng: np.random.Generator
-) -> Bools:
+) -> Ints:
     """Choose the noisy subset of each row: first its size, then its members, all alike likely.
 
     Args:
@@ -150,31 +149,59 @@ def sample_noisy(
         editable: E, which a rate is a share of, bool [B, N].
         config: Says the size.
         rng: Source of randomness.
+
+    Returns:
+        The noisy positions as indices into the flattened batch, ascending, [P].
     """
-    num_rows, num_positions = candidates.shape
+    num_rows = len(candidates)
     if config.noisy_count is not None:
         low, high = config.noisy_count
         size = rng.integers(low, high + 1, num_rows)
     else:
         low, high = config.noisy_rate or (0.0, 0.0)
-        size = np.rint(rng.uniform(low, high, num_rows) * editable.sum(1)).astype(np.int64)
-    # The size-th smallest of random keys cuts off exactly that many.
-    key = rng.random(candidates.shape)
-    key[~candidates] = np.inf
-    size = np.minimum(size, candidates.sum(1))
-    ordered = np.sort(key, axis=1)
-    last = (
-        np.take_along_axis(ordered, np.maximum(size - 1, 0)[:, None], axis=1)
-        if num_positions
-        else key
-    )
-    return (key <= last) & (size > 0)[:, None]
+        size = np.rint(rng.uniform(low, high, num_rows) * count_true(editable)).astype(np.int64)
+    count = count_true(candidates)
+    chosen = sample_subsets(count, np.minimum(size, count), rng)
+    return chosen if candidates.all() else np.flatnonzero(candidates)[chosen]
+
+
+def sample_subsets(count: Ints, size: Ints, rng: np.random.Generator) -> Ints:
+    """Choose a subset of each of B sets, all subsets of its size alike likely.
+
+    Floyd's algorithm, a turn at a time on all sets: of n items, draw one of the first n - size + 1;
+    then one of the first n - size + 2, or the last of these if the drawn one is taken; and so on.
+
+    Args:
+        count: Items in each set, [B]. Items are numbered through, from one set to the next.
+        size: Items to choose of each set, at most its count, [B].
+        rng: Source of randomness.
+
+    Returns:
+        The numbers of the chosen items, ascending, [P].
+    """
+    # The largest first, so that in any turn those not yet done are a prefix. Stable, or the order
+    # would be the machine's; and NumPy sorts short integers stably in linear time.
+    order = np.argsort(size.astype(np.min_scalar_type(size.max(initial=0))), kind="stable")[::-1]
+    first = (np.cumsum(count) - count)[order]
+    num_items = (count - size + 1)[order]  # to draw from, in the first turn
+    chosen = np.zeros(count.sum(), np.bool_)
+    num_left = len(size) - np.cumsum(np.bincount(size))  # [S+1]: sets of more than 0 .. S items
+    for turn, left in enumerate(num_left[:-1]):
+        begin, room = first[:left], num_items[:left] + turn
+        drawn = begin + (rng.random(left) * room).astype(np.int64)
+        chosen[np.where(chosen[drawn], begin + room - 1, drawn)] = True
+    return np.flatnonzero(chosen)
+
+
+def count_true(mask: Bools) -> Ints:
+    """How many positions of each row are true, [B]; a full mask, the common case, is not summed."""
+    return np.full(len(mask), mask.shape[1]) if mask.all() else mask.sum(1)
 
 
 def sample_rules(count: int, config: TrajectoryConfig, rng: np.random.Generator) -> Ints:
     """A rule for each of `count` noisy positions."""
     starts_visible = rng.random(count) < config.wrong_share
-    rule = np.where(starts_visible, np.uint8(Rule.WRONG), np.uint8(Rule.MASK))
+    rule = np.uint8(Rule.MASK) + starts_visible  # WRONG comes after MASK
     if config.doubt_share > 0:
         rule[starts_visible & (rng.random(count) < config.doubt_share)] = Rule.DOUBT
     return rule
@@ -185,11 +212,11 @@ def sample_boundaries(rule: Ints, horizon: int, rng: np.random.Generator) -> tup
     narrow = np.min_scalar_type(horizon)
     starts_visible = rule != Rule.MASK
     # ⌊u·n⌋ is U{0..n-1} for u in [0, 1): it never rounds up to n.
-    masked_at = 1 + (rng.random(rule.size) * (horizon - 1)).astype(np.int64)  # U{1..T-1}
+    masked_at = 1 + (rng.random(rule.size) * (horizon - 1)).astype(narrow)  # U{1..T-1}
     masked_at *= starts_visible
     left = horizon - masked_at
-    revealed_at = masked_at + 1 + (rng.random(rule.size) * left).astype(np.int64)  # U{β+1..T}
-    return masked_at.astype(narrow), revealed_at.astype(narrow)
+    revealed_at = masked_at + 1 + (rng.random(rule.size) * left).astype(narrow)  # U{β+1..T}
+    return masked_at, revealed_at
 
 
 def state_at(trajectories: Trajectories, step: Ints | int, mask_id: int) -> Ints:

@@ -34,6 +34,7 @@ from models import Backbone
 from models.history import HistoryConfig, encode_rows
 from pipeline import build, manifest
 from pipeline.manifest import SHARDS
+from pipeline.memory import keep_memory
 from pipeline.proposal import Uniform
 from pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig
 from pipeline.rows import (
@@ -54,7 +55,6 @@ from training.optimizer import OptimizerConfig, make_optimizer
 from training.recipe import HeldOutConfig, LogConfig, TrainRecipe
 from training.run_folder import State
 from training.shard_set import ShardSet
-from training.train import keep_memory
 from training.trainer import Trainer, prepared
 from training.world import World
 

@@ -9,20 +9,17 @@ Kill it anywhere and start it again: it goes on from its last checkpoint as if n
 
 import argparse
 import contextlib
-import ctypes
 import sys
 from typing import NoReturn
 
 import yaml
 
 from pipeline.command import plain
+from pipeline.memory import keep_memory
 from pipeline.recipe import load_recipe
 from pipeline.storage import StorageError
 from training.recipe import TrainRecipe
 from training.world import TrainingError, World
-
-# Of glibc's mallopt.
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -76,15 +73,6 @@ def run(path: str, overrides: list[str], *, dry_run: bool) -> None:
             raise SystemExit(1) from error
         if world.is_first:
             print(outcome)
-
-
-def keep_memory() -> None:
-    """Let malloc keep what is freed: where page faults are slow, fresh pages cost up to a tenth of
-    a step."""
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):
-        for option, value in ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, -1), (_TOP_PAD, 1 << 28)):
-            libc.mallopt(option, value)
 
 
 def _exit(status: int, error: Exception, world: World) -> NoReturn:

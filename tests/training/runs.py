@@ -27,7 +27,8 @@ LLADA = {
 }
 IN_ONE_PROCESS = """
 import json, sys
-from training.train import keep_memory, run
+from pipeline.memory import keep_memory
+from training.train import run
 keep_memory()
 for path in sys.argv[1:]:
     try:
