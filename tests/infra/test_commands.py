@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,9 +10,12 @@ import time
 
 import pytest
 import torch
+from rich.console import Console
 
+from infra.boards import show_revision
 from infra.cli import VERBS, main
-from models import SudokuConfig, SudokuMDM, save
+from models import Action, Revision, SudokuConfig, SudokuMDM, save
+from models.revision import RevisionStats
 
 BOARD = "1234341221434321"
 
@@ -87,11 +91,90 @@ def test_revise_reads_standard_input_and_leaves_fixed_cells(checkpoint):
     assert second[8:] == BOARD[8:]
 
 
+def test_revise_reads_files_and_names_their_bad_lines(checkpoint, tmp_path):
+    path = tmp_path / "boards.txt"
+    path.write_text(f"{BOARD} {'0' * 16}\n\n{BOARD} {'0' * 16}\n")
+    done = remask("revise", "--checkpoint", checkpoint, str(path))
+    assert done.stdout.split() == [BOARD, BOARD]
+    path.write_text(f"{BOARD}\nhello\n" + "55\n" * 5)
+    done = remask("revise", "--checkpoint", checkpoint, str(path))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{path}: line 2: a board is" in done.stderr
+    assert done.stderr.endswith("; and 3 more\n")
+
+
 def test_show_draws_the_steps_on_stderr(checkpoint):
     done = remask("revise", "--checkpoint", checkpoint, "--show", "." * 16)
     assert "start" in done.stderr
     assert "step 1" in done.stderr
     assert len(done.stdout.split()) == 1
+    quiet = remask("revise", "--checkpoint", checkpoint, "." * 16)  # not a terminal
+    assert (quiet.stdout, quiet.stderr) == (done.stdout, "")
+
+
+def test_a_board_that_cannot_be_mended_is_said_to_be_invalid(checkpoint):
+    fixed = "11" + BOARD[2:] + " " + "0" * 16
+    done = remask("revise", "--checkpoint", checkpoint, "--show", fixed)
+    assert done.stdout == "11" + BOARD[2:] + "\n"
+    assert "not valid, 3 cells break a rule: 0 steps" in done.stderr
+
+
+def test_shown_boards_are_told_apart_without_colour():
+    before = torch.tensor([[1, 1, 3, 4, 3, 4, 1, 2, 2, 1, 4, 3, 4, 3, 2, 1]])
+    masked = before.clone()
+    masked[0, 1] = 0
+    after = before.clone()
+    after[0, 1] = 2
+    actions = torch.zeros(2, 1, 16, dtype=torch.int8)
+    actions[0, 0, 1], actions[1, 0, 1] = Action.REMASK, Action.REVEAL
+    counts = torch.tensor([2])
+    revision = Revision(
+        after, torch.stack([before, masked, after]), actions, RevisionStats(*[counts] * 5)
+    )
+    console = Console(file=io.StringIO(), width=120, color_system=None)
+    show_revision(console, revision, 0)
+    first = next(line for line in console.file.getvalue().splitlines() if "1×" in line)
+    # Cell 0 and its double at 1 break a rule; 1 is about to go, is gone, is back as 2.
+    assert [x.strip() for x in first.split("│ │")][0].startswith("│ 1×1?│ 3 4")
+    assert "1 · │ 3 4" in first
+    assert "1 2+│ 3 4" in first
+
+
+@pytest.mark.parametrize(
+    ("text", "argv", "message"),
+    [
+        ("stages: []", [], "stages is empty"),
+        ("stages: [fly away]", [], "a stage begins with one of .* got 'fly away'"),
+        ("stages: ['']", [], "a stage begins with one of"),
+        ("steps: []", [], r"unknown keys \['steps'\]"),
+        ("stages: [build x]", ["train.steps=1"], "an override is VERB.key=value"),
+        ("stages: [build x]", ["build"], "an override is VERB.key=value"),
+    ],
+)
+def test_bad_runs_are_refused(text, argv, message, tmp_path, capsys):
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", str(path), *argv])
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_a_run_prints_its_stages_with_overrides(tmp_path, capsys):
+    path = tmp_path / "run.yaml"
+    path.write_text("stages: [build a.yaml, train b.yaml seed=1, eval c.yaml]")
+    main(["run", str(path), "train.steps=5", "--dry-run"])
+    assert capsys.readouterr().out.splitlines() == [
+        "remask build a.yaml", "remask train b.yaml seed=1 steps=5", "remask eval c.yaml",
+    ]  # fmt: skip
+
+
+def test_a_failed_stage_ends_the_run_with_its_status(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(f"stages: [build {tmp_path}/none.yaml, build {tmp_path}/none.yaml]")
+    done = remask("run", str(path))
+    assert done.returncode == 2
+    assert done.stderr.count("cannot read recipe") == 1
+    assert "remask run: stage 1, build, ended with status 2; mend it and give" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -101,8 +184,11 @@ def test_show_draws_the_steps_on_stderr(checkpoint):
         (["1" * 81], "", "this checkpoint takes boards of 16 cells, got 81"),
         (["9" * 16], "", "a 4×4 board has digits 1 to 4; got 9"),
         ([f"{BOARD} 01"], "", "after a board come 16 0s and 1s or nothing, got '01'"),
-        (["0" * 16 + " " + "0" * 16], "", "MASK may stand only where it is editable"),
-        ([], "", "no boards given: pass them as arguments or on standard input"),
+        (["0" * 16 + " " + "0" * 16], "", "cell 1 is blank and may not change"),
+        ([], "", "no boards given: pass them as arguments, in a file or on standard input"),
+        ([], f"{BOARD}\n\n12\n{BOARD}\nx\n", "standard input: line 3: a board is"),
+        ([], f"12\n{BOARD}\nx\n", "; standard input: line 3: a board is"),
+        (["no/such/file"], "", "cannot read boards from no/such/file: "),
         (["--max-steps", "0", BOARD], "", "max_steps must be at least 1, got 0"),
         (["--patience", "0", BOARD], "", "patience must be at least 1 step, got 0"),
     ],

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from models import SudokuConfig, SudokuMDM
 from models.sudoku import cell_features
@@ -39,3 +40,28 @@ def test_cells_know_their_row_column_and_box():
 def test_bad_shapes_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         SudokuConfig(**settings)
+
+
+def test_loops_go_through_the_same_layers_again():
+    torch.manual_seed(0)
+    once, thrice = (SudokuMDM(SudokuConfig(side=4, width=32, loops=n)) for n in (1, 3))
+    thrice.load_state_dict(once.state_dict())
+    embeds = torch.randn(2, 16, 32)
+    place = thrice.cell.weight + thrice.row(thrice.row_index) + thrice.column(thrice.column_index)
+    x = embeds + place + thrice.box(thrice.box_index)
+    for _ in range(3):
+        for i, block in enumerate(thrice.blocks):
+            x = block(x, thrice._attention_bias(i, None))
+    torch.testing.assert_close(thrice.hidden(embeds), thrice.norm(x))
+    assert not torch.allclose(once.hidden(embeds), thrice.hidden(embeds))
+
+
+def test_attention_is_torchs_own():
+    torch.manual_seed(0)
+    model = SudokuMDM(SudokuConfig(side=4, width=32, heads=2))
+    block, bias = model.blocks[0], model._attention_bias(0, None)
+    x = torch.randn(2, 16, 32)
+    query, key, value = block.query_key_value(x).view(2, 16, 3, 2, 16).permute(2, 0, 3, 1, 4)
+    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+    expected = block.attention_out(mixed.transpose(1, 2).reshape(2, 16, 32))
+    torch.testing.assert_close(block._attend(x, bias), expected)

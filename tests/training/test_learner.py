@@ -202,3 +202,14 @@ def test_padding_does_not_change_a_rows_loss(batches):
     beside = dataclasses.replace(batch, editable=batch.editable & (torch.arange(8) == i)[:, None])
     same = learner(beside, 0)[1]
     torch.testing.assert_close(alone[6:15], same[6:15], rtol=1e-5, atol=1e-5)
+
+
+def test_mixed_precision_multiplies_in_bf16_and_keeps_loss_and_gradients_in_fp32(batches):
+    plain, mixed = make(), make()
+    mixed._mixed = True
+    (exact, _), (near, _) = plain(batches[0], 0), mixed(batches[0], 0)
+    near.backward()
+    assert near.dtype == torch.float32
+    assert all(x.grad.dtype == torch.float32 for x in mixed.parameters() if x.grad is not None)
+    torch.testing.assert_close(near, exact, rtol=0.02, atol=0.02)
+    assert float(near.detach()) != float(exact.detach())
