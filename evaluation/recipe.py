@@ -22,7 +22,7 @@ class RowConfig:
     label: str
     checkpoint: str | None = None
     decoder: str | None = None
-    quoted: tuple[float, ...] | None = None
+    quoted: tuple[float | None, ...] | None = None
     """Published figures, one per metric, as they were printed (percentages as such)."""
 
     def __post_init__(self) -> None:

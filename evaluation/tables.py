@@ -166,7 +166,7 @@ def _make_table(figures: pl.DataFrame, config: TableConfig) -> Table:
         part = figures.filter(pl.col("metric") == metric)
         columns.append(_column(part, figures, config, metric))
         measured = [_measured(part, row) for row in config.rows]
-        quoted = [math.nan if row.quoted is None else row.quoted[i] for row in config.rows]
+        quoted = [_quoted(row, i) for row in config.rows]
         cells.append(_cells(columns[-1], measured, quoted))
     rows = [
         Row(row.label, max((c.measured.members for c in own if c.measured), default=0), own)
@@ -193,6 +193,12 @@ def _measured(part: pl.DataFrame, row: RowConfig) -> Estimate | None:
     return combine(
         part.filter(pl.col("checkpoint") == row.checkpoint, pl.col("decoder") == row.decoder)
     )
+
+
+def _quoted(row: RowConfig, index: int) -> float:
+    """NaN where nothing was published."""
+    value = None if row.quoted is None else row.quoted[index]
+    return math.nan if value is None else value
 
 
 def _cells(column: Column, measured: list[Estimate | None], quoted: list[float]) -> list[Cell]:

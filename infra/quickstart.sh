@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
-# Install, then the main job: train a small reviser on 4×4 Sudoku and let it mend wrong boards.
-# Arguments go to the job: bash infra/quickstart.sh --minutes 2
+# Install, then the main job: 4×4 Sudoku from nothing (boards, shards, training, evaluation), then the
+# 9×9 model that comes with remask on boards it never saw, beside the paper's table, and one report.
 set -euo pipefail
 source "$(dirname "$0")/install.sh"
 
-.venv/bin/remask doctor
-exec .venv/bin/python -m infra.tour "$@"
+remask=.venv/bin/remask
+$remask doctor
+$remask run infra/recipes/sudoku4.yaml
+$remask eval evaluation/recipes/sudoku.yaml
+$remask report runs/sudoku4/eval runs/shipped/eval --output runs/report.html
+$remask revise --checkpoint runs/sudoku4/train/model --show 4133431444233244
