@@ -26,6 +26,7 @@ from rich.console import Console
 
 from evaluation.decoder import Decoder
 from evaluation.recipe import EvalRecipe
+from evaluation.results import EVALUATION_FILE, SCORES_FILE, SHOWCASE_FILE
 from evaluation.suite import Score, Suite, make_suite
 from evaluation.tables import SCORES, make_tables, print_table
 from models import Backbone, fingerprint, load
@@ -36,8 +37,6 @@ from pipeline.progress import Meter, Summary
 from pipeline.provenance import provenance
 from pipeline.recipe import digest
 from pipeline.storage import Storage, StorageError, absolute, check_kept
-
-SCORES_FILE, FACTS_FILE, SHOWCASE_FILE = "scores.parquet", "evaluation.json", "showcase.json"
 
 
 @dataclass(frozen=True)
@@ -180,7 +179,7 @@ def write_results(recipe: EvalRecipe, storage: Storage, runs: list[Run]) -> pl.D
     scores.write_parquet(out)
     evaluation = {"recipe": plain(recipe), "provenance": provenance(), "runs": facts}
     storage.write(SHOWCASE_FILE, json.dumps(showcases).encode())
-    storage.write(FACTS_FILE, json.dumps(evaluation, indent=2).encode())
+    storage.write(EVALUATION_FILE, json.dumps(evaluation, indent=2).encode())
     storage.write(SCORES_FILE, out.getvalue())  # last, for the report looks for it
     return scores
 

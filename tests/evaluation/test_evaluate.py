@@ -18,6 +18,7 @@ from evaluation.recipe import EvalRecipe
 from models import HistoryConfig, SudokuConfig, SudokuMDM, save
 from models.config import from_mapping
 from pipeline.storage import Storage, StorageError
+from tests.ray_head import ray_head
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +192,18 @@ def test_the_command_says_what_is_wrong_in_a_line(settings, tmp_path, capsys):
     assert "max_steps must be at least 1, got 0" in capsys.readouterr().err
     evaluate.main([str(path), "--dry-run"])
     assert "# eval: 18 units" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_submitted_job_writes_the_same_predictions(settings, tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(settings | {"run": {}}))
+    with ray_head() as submit:
+        done = submit("python", "-m", "evaluation.evaluate", str(path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    run(recipe(settings, output=str(tmp_path / "here")))
+    submitted = files(tmp_path / "eval" / "predictions")
+    assert submitted == files(tmp_path / "here" / "predictions")
 
 
 def test_a_submitted_job_needs_an_output_that_stays(settings, monkeypatch):

@@ -14,8 +14,7 @@ from pipeline import build
 from pipeline.jobs import actors_that_fit, ray_session, run_actors, run_tasks
 from pipeline.recipe import ProposalConfig, RunConfig
 from tests.pipeline.test_build import checkpoint, files  # noqa: F401
-
-ROOT = Path(__file__).parents[2]
+from tests.ray_head import ROOT, ray_head
 
 RECIPE = """
 output: {output}
@@ -232,33 +231,14 @@ def test_a_lost_node_is_made_up_for(calm, tmp_path):
 @pytest.mark.slow
 def test_a_submitted_job_runs_as_the_readme_says(tmp_path):
     """`ray job submit --working-dir . -- python -m pipeline.build RECIPE` against a real head."""
-    bin_folder = Path(sys.executable).parent
-    environment = os.environ | {
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_AUTH_MODE": "token",  # a head asks for a token; the client must be told to send it
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-        "PATH": f"{bin_folder}:{os.environ['PATH']}",
-    }
-    ray = str(bin_folder / "ray")
-    head = [ray, "start", "--head", "--node-ip-address=127.0.0.1", "--num-cpus=2"]
-    subprocess.run([*head, "--dashboard-host=127.0.0.1"], env=environment, check=True)
-    try:
-        recipe = ROOT / "pipeline" / "recipes" / "sudoku4.yaml"
-        submit = [ray, "job", "submit", "--address=http://127.0.0.1:8265", "--working-dir=."]
+    recipe = ROOT / "pipeline" / "recipes" / "sudoku4.yaml"
+    with ray_head() as submit:
         job = ["python", "-m", "pipeline.build", str(recipe.relative_to(ROOT))]
-        done = subprocess.run(
-            [*submit, "--", *job, f"output={tmp_path}/data"],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        here = command(recipe, f"output={tmp_path}/here", "run.workers=0")
-        here.communicate()
-        assert shards_of(tmp_path / "data") == shards_of(tmp_path / "here")
-    finally:
-        subprocess.run([ray, "stop", "--force"], env=environment, check=True)
+        done = submit(*job, f"output={tmp_path}/data")
+    assert done.returncode == 0, done.stdout + done.stderr
+    here = command(recipe, f"output={tmp_path}/here", "run.workers=0")
+    here.communicate()
+    assert shards_of(tmp_path / "data") == shards_of(tmp_path / "here")
 
 
 def test_dry_run_prints_the_plan_and_makes_nothing(tmp_path):
