@@ -69,6 +69,7 @@ def test_doctor_says_what_runs_and_why_not(tmp_path):
     good = remask("doctor", COLUMNS="200")
     assert good.returncode == 0
     assert "torch" in good.stdout
+    assert re.search(r"bf16 +matrix products at [0-9.]+ times the speed of fp32", good.stdout)
     bad = remask("doctor", CXX="no-such-compiler", REMASK_CACHE=str(tmp_path), COLUMNS="200")
     assert bad.returncode == 0
     assert "reference path, slower: no C++ compiler found (CXX=no-such-compiler)" in bad.stdout
