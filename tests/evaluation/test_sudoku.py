@@ -9,7 +9,7 @@ import torch
 
 from evaluation.decoder import Decoder
 from evaluation.suites.sudoku import Boards, SudokuSuite, mask_beliefs, replays
-from models import HistoryConfig, LladaConfig, LladaMDM, SudokuConfig, SudokuMDM
+from models import HistoryConfig, LladaConfig, LladaMDM, SudokuConfig, SudokuMDM, load
 from pipeline.sources.sudoku import SudokuSource, all_boards, is_valid
 
 SOLUTION = [int(c) for c in "1234341221434321"]
@@ -256,3 +256,12 @@ def test_models_that_do_not_fit_are_refused(model):
 def test_bad_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         SudokuSuite(**settings)
+
+
+def test_the_shipped_model_mends_most_boards():
+    suite = SudokuSuite(boards=60, wrong=(4, 14), seed=99)
+    scores = suite.score(suite.predict(load("sudoku"), range(60), Decoder()))
+    found = {s.metric: s.value for s in scores if s.by is None}
+    assert found["exact"] > 0.85
+    assert found["valid"] > 0.9
+    assert found["first_remask_recall"] > 0.9
