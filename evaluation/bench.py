@@ -8,8 +8,6 @@ import argparse
 import platform
 import statistics
 import tempfile
-import time
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -22,6 +20,7 @@ from evaluation.recipe import EvalRecipe, EvalRunConfig
 from evaluation.suites.sudoku import SudokuSuite
 from models import Backbone, Revision, RevisionPolicy, load, revise
 from models.history import HistoryState
+from pipeline.bench import seconds
 from pipeline.jobs import ray_session, run_actors
 
 BOARDS = 1000
@@ -120,12 +119,6 @@ def bench_workers(checkpoint: str) -> None:
             times.append(seconds(lambda: list(work)))  # noqa: B023
     one, two = times
     print(f"two Ray workers against one: {one / two:.2f}x ({one:.1f} s, {two:.1f} s)")
-
-
-def seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ again: it decodes what is missing. A suite, checkpoint or decoder more costs onl
 import dataclasses
 import functools
 import io
+import itertools
 import json
 import os
 from collections.abc import Callable
@@ -29,7 +30,7 @@ from evaluation.recipe import EvalRecipe
 from evaluation.results import EVALUATION_FILE, SCORES_FILE, SHOWCASE_FILE
 from evaluation.suite import Score, Suite, make_suite
 from evaluation.tables import SCORES, make_tables, print_table
-from models import Backbone, fingerprint, load
+from models import fingerprint, load
 from models.checkpoint import is_shipped, outline
 from pipeline.command import main_for, plain
 from pipeline.jobs import run_actors
@@ -87,28 +88,28 @@ def make_runs(recipe: EvalRecipe) -> list[Run]:
         name: make_suite(values, f"suites: {name}").with_absolute_paths()
         for name, values in recipe.suites.items()
     }
-    found: dict[tuple[str, str, int, str], Run] = {}
-    models: dict[str, tuple[str, Backbone]] = {}
+    look_at = functools.cache(lambda path: (fingerprint(path), outline(path)))
+    found: dict[tuple[str, str, str, int], Run] = {}
     for wanted in recipe.runs:
-        for suite in wanted.suites or recipe.suites:
-            for checkpoint in wanted.checkpoints or recipe.checkpoints:
-                for decoder in wanted.decoders or recipe.decoders:
-                    for member, path in enumerate(recipe.members(checkpoint)):
-                        if path not in models:
-                            models[path] = fingerprint(path), outline(path)
-                        name, model = models[path]
-                        suites[suite].check(model)
-                        found[suite, checkpoint, member, decoder] = Run(
-                            suite_name=suite,
-                            suite=suites[suite],
-                            checkpoint=checkpoint,
-                            member=member,
-                            path=path if is_shipped(path) else os.path.abspath(path),
-                            fingerprint=name,
-                            decoder_name=decoder,
-                            decoder=recipe.decoders[decoder],
-                            samples_per_chunk=recipe.samples_per_chunk,
-                        )
+        for suite, checkpoint, decoder in itertools.product(
+            wanted.suites or recipe.suites,
+            wanted.checkpoints or recipe.checkpoints,
+            wanted.decoders or recipe.decoders,
+        ):
+            for member, path in enumerate(recipe.members(checkpoint)):
+                name, model = look_at(path)
+                suites[suite].check(model)
+                found[suite, checkpoint, decoder, member] = Run(
+                    suite_name=suite,
+                    suite=suites[suite],
+                    checkpoint=checkpoint,
+                    member=member,
+                    path=path if is_shipped(path) else os.path.abspath(path),
+                    fingerprint=name,
+                    decoder_name=decoder,
+                    decoder=recipe.decoders[decoder],
+                    samples_per_chunk=recipe.samples_per_chunk,
+                )
     return list(found.values())
 
 
