@@ -91,10 +91,10 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
 
-    def grid(self) -> tuple[list[str], list[tuple[str, list[Cell]]]]:
-        """Headings and labelled lines of cells; a wide table is turned on its side."""
+    def grid(self, *, is_turned: bool = False) -> tuple[list[str], list[tuple[str, list[Cell]]]]:
+        """Headings and labelled lines of cells; a wide table is turned on its side anyway."""
         metrics, labels = [c.heading for c in self.columns], [r.full_label for r in self.rows]
-        if len(metrics) <= WIDE:
+        if len(metrics) <= WIDE and not is_turned:
             return metrics, [(r.full_label, list(r.cells)) for r in self.rows]
         turned = zip(*(row.cells for row in self.rows), strict=True)
         return labels, [(m, list(cells)) for m, cells in zip(metrics, turned, strict=True)]
@@ -116,16 +116,24 @@ def make_tables(scores: pl.DataFrame, configs: Sequence[TableConfig] = ()) -> li
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table in the terminal; the best of a metric has a star."""
-    out = _rich_table(table, " ")
+    """Print a table in the terminal; the best of a metric has a star.
+
+    If it is too wide, intervals go below their values; if it still is, it is turned on its side.
+    """
     unbounded = console.options.update(max_width=10_000)
-    if console.measure(out, options=unbounded).maximum > console.width:
-        out = _rich_table(table, "\n")  # intervals below their values
+    for out in (
+        _rich_table(table, " "),
+        _rich_table(table, "\n"),
+        _rich_table(table, " ", is_turned=True),
+        _rich_table(table, "\n", is_turned=True),
+    ):
+        if console.measure(out, options=unbounded).maximum <= console.width:
+            break
     console.print(out)
 
 
-def _rich_table(table: Table, between: str) -> RichTable:
-    headings, lines = table.grid()
+def _rich_table(table: Table, between: str, *, is_turned: bool = False) -> RichTable:
+    headings, lines = table.grid(is_turned=is_turned)
     out = RichTable(title=Text(table.title), box=box.SIMPLE_HEAD, title_justify="left")
     out.caption = Text(table.note) if table.note else None
     out.add_column()
