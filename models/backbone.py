@@ -27,6 +27,8 @@ class Backbone(nn.Module, ABC):
     """Rows of the embedding, MASK included."""
     max_length: int | None = None
     """Positions it can take at most; any number when none."""
+    excluded_ids: tuple[int, ...] = ()
+    """Special and unused ids, which may be in a prompt but are never revealed or proposed."""
     history: HistoryConfig
     """How past states reach this model: what it was trained with."""
     blocks: nn.ModuleList
@@ -60,6 +62,16 @@ class Backbone(nn.Module, ABC):
 
     @property
     def allowed_ids(self) -> Tensor:
-        """Bool [V]: ids that may be revealed or proposed; never MASK."""
-        ids = torch.arange(self.vocab_size, device=self.token_embedding.device)
-        return ids != self.mask_id
+        """Bool [V]: ids that may be revealed or proposed; never MASK, nor special or unused."""
+        device = self.token_embedding.device
+        forbidden = torch.tensor([self.mask_id, *self.excluded_ids], device=device)
+        allowed = torch.ones(self.vocab_size, dtype=torch.bool, device=device)
+        return allowed.index_fill_(0, forbidden, False)
+
+
+def check_ids(mask_token_id: int, excluded_ids: tuple[int, ...], vocab_size: int) -> None:
+    """Raise ValueError for a mask or excluded id that is no row of the embedding."""
+    for name, ids in (("mask_token_id", (mask_token_id,)), ("excluded_ids", excluded_ids)):
+        outside = [x for x in ids if not 0 <= x < vocab_size]
+        if outside:
+            raise ValueError(f"{name} must lie below vocab_size {vocab_size}, got {outside[0]}")
