@@ -1,0 +1,113 @@
+"""Folders as their makers publish them: config.json by model_type, weights in safetensors.
+
+Each kind says how its config is read and how its tensors are named. Configs with a feature that our
+backbone does not have are refused, for they would load and compute something else.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from models.config import from_mapping
+from models.folder import CheckpointError
+from models.llada import LladaConfig, LladaMDM
+from models.tokens import find_mask, read_tokens
+from models.weights import Rename
+
+Settings = Mapping[str, Any]
+
+LLADA_FIXED = {
+    "block_type": "llama",
+    "activation_type": "silu",
+    "layer_norm_type": "rms",
+    "layer_norm_with_affine": True,
+    "bias_for_layer_norm": False,
+    "attention_layer_norm": False,
+    "include_bias": False,
+    "include_qkv_bias": False,
+    "input_emb_norm": False,
+    "scale_logits": False,
+    "rope": True,
+    "alibi": False,
+    "multi_query_attention": False,
+}
+
+
+@dataclass(frozen=True)
+class Published:
+    """How folders of one model_type are read."""
+
+    kind: str
+    """The backbone's."""
+    read: Callable[[Settings, Path], Any]
+    """config.json and its folder to the backbone's config."""
+    rename: Callable[[Any], Rename]
+    """The backbone's config to how its tensors are named."""
+
+
+def find_published(folder: Path, settings: Settings) -> Published:
+    """The reader for a config; CheckpointError says which there are."""
+    kind = settings.get("model_type")
+    if not isinstance(kind, str) or kind not in PUBLISHED:
+        raise CheckpointError(
+            f"{folder} holds a {kind!r} model; known model_types are {sorted(PUBLISHED)}"
+        )
+    return PUBLISHED[kind]
+
+
+def read_config(folder: Path, settings: Settings) -> Any:
+    """The backbone's config for a published one; CheckpointError for what it cannot be."""
+    try:
+        return find_published(folder, settings).read(settings, folder)
+    except CheckpointError:
+        raise
+    except ValueError as error:
+        raise CheckpointError(f"{folder / 'config.json'}: {error}") from error
+
+
+def _read_llada(settings: Settings, folder: Path) -> LladaConfig:
+    _check_fixed(settings, LLADA_FIXED)
+    names = ("d_model", "n_layers", "n_heads", "mlp_hidden_size", "max_sequence_length")
+    values = _pick(settings, names, ("n_kv_heads", "rope_theta", "rms_norm_eps", "weight_tying"))
+    values.setdefault("n_kv_heads", values["n_heads"])
+    rows = settings.get("embedding_size") or _pick(settings, ("vocab_size",))["vocab_size"]
+    return _with_tokens(LladaConfig, values | {"vocab_size": rows}, settings, folder)
+
+
+def _llada_names(config: LladaConfig) -> Rename:
+    head = "model.transformer.ff_out.weight"  # saved all the same by some that tie it
+    return lambda name: None if config.weight_tying and name == head else name
+
+
+def _with_tokens(kind: type, values: dict[str, Any], settings: Settings, folder: Path) -> Any:
+    """Add what the tokenizer knows: MASK, and the ids that are never revealed."""
+    tokens = read_tokens(folder)
+    rows = values["vocab_size"]
+    if type(rows) is not int:
+        raise ValueError(f"vocab_size must be int, got {rows!r}")
+    values["mask_token_id"] = find_mask(folder, tokens, settings.get("mask_token_id"))
+    values["excluded_ids"] = tokens.excluded(rows)
+    return from_mapping(kind, values, "config")
+
+
+def _check_fixed(settings: Settings, fixed: Settings) -> None:
+    for name, value in fixed.items():
+        if settings.get(name, value) != value:
+            raise ValueError(f"{name} is {settings[name]!r}; only {value!r} can be loaded")
+
+
+def _pick(
+    settings: Settings, needed: tuple[str, ...], optional: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    found = {n: settings[n] for n in (*needed, *optional) if settings.get(n) is not None}
+    missing = [name for name in needed if name not in found]
+    if missing:
+        raise ValueError(f"it lacks {missing}")
+    return found
+
+
+# A new kind is one line here.
+PUBLISHED: dict[str, Published] = {
+    "llada": Published(LladaMDM.kind, _read_llada, _llada_names),
+}
