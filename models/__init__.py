@@ -5,6 +5,7 @@ from models.baselines import P2, Absorbing, ReMDM
 from models.beliefs import Sampling
 from models.checkpoint import CheckpointError, create, fingerprint, load, save
 from models.decoding import RevisionPolicy, revise
+from models.dream import DreamConfig, DreamMDM
 from models.history import HistoryConfig
 from models.llada import LladaConfig, LladaMDM
 from models.revision import Action, Revision
@@ -16,6 +17,8 @@ __all__ = [
     "Action",
     "Backbone",
     "CheckpointError",
+    "DreamConfig",
+    "DreamMDM",
     "HistoryConfig",
     "LladaConfig",
     "LladaMDM",

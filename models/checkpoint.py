@@ -23,6 +23,7 @@ from safetensors.torch import save_file
 from models import adapter
 from models.backbone import Backbone
 from models.config import from_mapping
+from models.dream import DreamConfig, DreamMDM
 from models.folder import CheckpointError, check_replaceable, replaced
 from models.history import HistoryConfig
 from models.llada import LladaConfig, LladaMDM
@@ -45,6 +46,7 @@ SHIPPED = Path(__file__).parent / "checkpoints"
 
 # A new backbone is one line here.
 BACKBONES: dict[str, tuple[type, type]] = {
+    DreamMDM.kind: (DreamConfig, DreamMDM),
     LladaMDM.kind: (LladaConfig, LladaMDM),
     SudokuMDM.kind: (SudokuConfig, SudokuMDM),
 }

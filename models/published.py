@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from models.config import from_mapping
+from models.dream import DreamConfig, DreamMDM
 from models.folder import CheckpointError
 from models.llada import LladaConfig, LladaMDM
 from models.tokens import find_mask, read_tokens
@@ -31,6 +32,11 @@ LLADA_FIXED = {
     "rope": True,
     "alibi": False,
     "multi_query_attention": False,
+}
+DREAM_FIXED = {
+    "hidden_act": "silu",
+    "rope_scaling": None,
+    "use_sliding_window": False,
 }
 
 
@@ -80,6 +86,26 @@ def _llada_names(config: LladaConfig) -> Rename:
     return lambda name: None if config.weight_tying and name == head else name
 
 
+def _read_dream(settings: Settings, folder: Path) -> DreamConfig:
+    _check_fixed(settings, DREAM_FIXED)
+    sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    values = _pick(
+        settings,
+        (*sizes, "vocab_size", "max_position_embeddings"),
+        ("num_key_value_heads", "rope_theta", "rms_norm_eps", "tie_word_embeddings"),
+    )
+    values.setdefault("num_key_value_heads", values["num_attention_heads"])
+    return _with_tokens(DreamConfig, values, settings, folder)
+
+
+def _dream_names(config: DreamConfig) -> Rename:
+    def rename(name: str) -> str | None:
+        is_repeated = config.tie_word_embeddings and name == "lm_head.weight"
+        return None if is_repeated or name.endswith("rotary_emb.inv_freq") else name
+
+    return rename
+
+
 def _with_tokens(kind: type, values: dict[str, Any], settings: Settings, folder: Path) -> Any:
     """Add what the tokenizer knows: MASK, and the ids that are never revealed."""
     tokens = read_tokens(folder)
@@ -109,5 +135,6 @@ def _pick(
 
 # A new kind is one line here.
 PUBLISHED: dict[str, Published] = {
+    "Dream": Published(DreamMDM.kind, _read_dream, _dream_names),
     "llada": Published(LladaMDM.kind, _read_llada, _llada_names),
 }
