@@ -8,6 +8,7 @@ from models.decoding import RevisionPolicy, revise
 from models.dream import DreamConfig, DreamMDM
 from models.history import HistoryConfig
 from models.llada import LladaConfig, LladaMDM
+from models.masked_lm import MaskedLM, MaskedLMConfig
 from models.revision import Action, Revision
 from models.sudoku import SudokuConfig, SudokuMDM
 
@@ -22,6 +23,8 @@ __all__ = [
     "HistoryConfig",
     "LladaConfig",
     "LladaMDM",
+    "MaskedLM",
+    "MaskedLMConfig",
     "ReMDM",
     "Revision",
     "RevisionPolicy",

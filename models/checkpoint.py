@@ -27,6 +27,7 @@ from models.dream import DreamConfig, DreamMDM
 from models.folder import CheckpointError, check_replaceable, replaced
 from models.history import HistoryConfig
 from models.llada import LladaConfig, LladaMDM
+from models.masked_lm import MaskedLM, MaskedLMConfig
 from models.published import find_published, read_config
 from models.sudoku import SudokuConfig, SudokuMDM
 from models.weights import (
@@ -48,6 +49,7 @@ SHIPPED = Path(__file__).parent / "checkpoints"
 BACKBONES: dict[str, tuple[type, type]] = {
     DreamMDM.kind: (DreamConfig, DreamMDM),
     LladaMDM.kind: (LladaConfig, LladaMDM),
+    MaskedLM.kind: (MaskedLMConfig, MaskedLM),
     SudokuMDM.kind: (SudokuConfig, SudokuMDM),
 }
 
@@ -135,7 +137,7 @@ def load(
         adapter.put_on(backbone, folder, settings)
     else:
         shape = _read_shape(folder)
-        backbone = _on_meta(shape)
+        backbone = _on_meta(folder, shape)
         read_weights(backbone, folder, shape.rename, device, dtype)
     backbone.history = history or backbone.history
     return backbone.to(device).eval()  # buffers follow the weights
@@ -147,7 +149,7 @@ def outline(path_or_name: str | os.PathLike[str]) -> Backbone:
     if adapter.is_adapter(folder):
         return outline(adapter.read_settings(folder).base)
     shape = _read_shape(folder)
-    backbone = _on_meta(shape)
+    backbone = _on_meta(folder, shape)
     check_weights(backbone, folder, shape.rename)
     return backbone
 
@@ -177,9 +179,12 @@ class _Shape:
     rename: Rename
 
 
-def _on_meta(shape: _Shape) -> Backbone:
-    with torch.device("meta"):
-        return BACKBONES[shape.kind][1](shape.config, shape.history)
+def _on_meta(folder: Path, shape: _Shape) -> Backbone:
+    try:
+        with torch.device("meta"):
+            return BACKBONES[shape.kind][1](shape.config, shape.history)
+    except ValueError as error:
+        raise CheckpointError(f"{folder / CONFIG}: {error}") from error
 
 
 def _read_shape(folder: Path) -> _Shape:

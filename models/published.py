@@ -4,6 +4,7 @@ Each kind says how its config is read and how its tensors are named. Configs wit
 backbone does not have are refused, for they would load and compute something else.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from models.config import from_mapping
 from models.dream import DreamConfig, DreamMDM
 from models.folder import CheckpointError
 from models.llada import LladaConfig, LladaMDM
+from models.masked_lm import FAMILIES, MaskedLM, MaskedLMConfig
 from models.tokens import find_mask, read_tokens
 from models.weights import Rename
 
@@ -38,6 +40,17 @@ DREAM_FIXED = {
     "rope_scaling": None,
     "use_sliding_window": False,
 }
+MASKED_LM_FIXED = {
+    "quantization_config": None,
+    "position_embedding_type": "absolute",  # others were given up by transformers, silently
+}
+NOT_SHAPE = re.compile(
+    r"_.*|model_type|architectures|auto_map|mask_token_id|(torch_)?dtype|transformers_version"
+    r"|attn_implementation"
+)
+"""Keys of a masked LM's config that say how it was saved or run."""
+NO_USE = re.compile(r"pooler\.|seq_relationship|sop_classifier|(position_ids|inv_freq)$")
+"""Tensors of other heads, and what is computed anew."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +119,27 @@ def _dream_names(config: DreamConfig) -> Rename:
     return rename
 
 
+def _read_masked_lm(settings: Settings, folder: Path) -> MaskedLMConfig:
+    _check_fixed(settings, MASKED_LM_FIXED)
+    kept = {name: x for name, x in settings.items() if not NOT_SHAPE.fullmatch(name)}
+    values = {"model_type": settings["model_type"], "settings": kept}
+    return _with_tokens(MaskedLMConfig, values, settings, folder)
+
+
+def _masked_lm_names(config: MaskedLMConfig) -> Rename:
+    def rename(name: str) -> str | None:
+        if NO_USE.search(name):
+            return None
+        name = name.replace("LayerNorm.gamma", "LayerNorm.weight")  # as BERT's oldest files have it
+        return "lm." + name.replace("LayerNorm.beta", "LayerNorm.bias")
+
+    return rename
+
+
 def _with_tokens(kind: type, values: dict[str, Any], settings: Settings, folder: Path) -> Any:
     """Add what the tokenizer knows: MASK, and the ids that are never revealed."""
     tokens = read_tokens(folder)
-    rows = values["vocab_size"]
+    rows = values["vocab_size"] if "vocab_size" in values else settings.get("vocab_size")
     if type(rows) is not int:
         raise ValueError(f"vocab_size must be int, got {rows!r}")
     values["mask_token_id"] = find_mask(folder, tokens, settings.get("mask_token_id"))
@@ -137,4 +167,5 @@ def _pick(
 PUBLISHED: dict[str, Published] = {
     "Dream": Published(DreamMDM.kind, _read_dream, _dream_names),
     "llada": Published(LladaMDM.kind, _read_llada, _llada_names),
+    **dict.fromkeys(FAMILIES, Published(MaskedLM.kind, _read_masked_lm, _masked_lm_names)),
 }

@@ -135,7 +135,9 @@ def test_foreign_configs_are_refused(folder):
     (folder / CONFIG).write_text("{")
     refuse(folder, "config.json is not JSON")
     (folder / CONFIG).write_text('{"model_type": "gpt2"}')
-    refuse(folder, r"holds a 'gpt2' model; known model_types are .*'llada'")
+    refuse(
+        folder, r"holds a 'gpt2' model; known model_types are \['Dream', 'albert', 'bert'.*'llada'"
+    )
     for text in ("[1, 2]", "{}"):
         (folder / CONFIG).write_text(text)
         refuse(folder, "config.json is not one of ours, .* nor a published one, which has a model")
@@ -144,7 +146,7 @@ def test_foreign_configs_are_refused(folder):
     refuse(folder, "has checkpoint format 99, this reader takes 1")
     (folder / CONFIG).write_text(original)
     edit_config(folder, kind="gpt")
-    refuse(folder, r"holds a 'gpt' backbone; known are .*'sudoku'\]")
+    refuse(folder, r"holds a 'gpt' backbone; known are \['dream', 'llada', 'masked_lm', 'sudoku'\]")
     (folder / CONFIG).write_text(original)
     edit_config(folder, history={"gamma": 0.5})
     refuse(folder, r"config.json: history: unknown keys \['gamma'\]; HistoryConfig takes \['decay'")
