@@ -68,6 +68,11 @@ class Backbone(nn.Module, ABC):
         allowed = torch.ones(self.vocab_size, dtype=torch.bool, device=device)
         return allowed.index_fill_(0, forbidden, False)
 
+    def fits(self, vocab_size: int) -> bool:
+        """Is it a model of ids below vocab_size? Published ones have unused rows after these."""
+        rest = range(vocab_size, self.vocab_size)
+        return vocab_size <= self.vocab_size and set(rest) <= set(self.excluded_ids)
+
 
 def check_ids(mask_token_id: int, excluded_ids: tuple[int, ...], vocab_size: int) -> None:
     """Raise ValueError for a mask or excluded id that is no row of the embedding."""

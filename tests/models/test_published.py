@@ -127,6 +127,11 @@ def test_special_and_unused_ids_are_never_revealed_but_ends_are(folder):
     assert allowed.nonzero()[:, 0].tolist() == [*range(50), 51, 56, 58]
 
 
+def test_it_fits_data_of_its_tokenizer(folder):
+    model = load(folder)
+    assert [n for n in range(50, 70) if model.fits(n)] == [59, 60, 61, 62, 63, 64]
+
+
 def test_without_a_tokenizer_only_mask_is_left_out(tmp_path):
     folder = write_folder(tmp_path / "x", LLADA, llada().state_dict(), tokenizer=False)
     assert (~load(folder).allowed_ids).nonzero()[:, 0].tolist() == [55]
