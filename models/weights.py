@@ -7,6 +7,7 @@ What several modules share is stored once, under any of its names.
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,7 @@ def unique_tensors(module: nn.Module) -> dict[str, Tensor]:
 
 def check_weights(module: nn.Module, folder: Path, rename: Rename) -> None:
     """By the files' headers alone: are they the module's weights, by name and shape?"""
-    with contextlib.ExitStack() as stack:
-        _matched(module, folder, rename, "cpu", stack)
+    _match(module, folder, rename)
 
 
 def read_weights(
@@ -81,15 +81,16 @@ def read_weights(
         device: Where to put them.
         dtype: What to store them in; as saved when none.
     """
-    with contextlib.ExitStack() as stack:
-        for names, file, stored in _matched(module, folder, rename, str(device), stack):
-            tensor = file.get_tensor(stored)
-            if not tensor.is_floating_point():
-                raise CheckpointError(f"{folder}: {stored} holds {tensor.dtype}, not weights")
-            parameter = nn.Parameter(tensor if dtype is None else tensor.to(dtype))
-            for name in names:
-                owner, _, leaf = name.rpartition(".")
-                setattr(module.get_submodule(owner), leaf, parameter)
+    for path, matches in _match(module, folder, rename).items():
+        with _opened(path, str(device)) as file:  # no two at once: a shard's pages go with it
+            for names, stored in matches:
+                tensor = file.get_tensor(stored)
+                if not tensor.is_floating_point():
+                    raise CheckpointError(f"{path}: {stored} holds {tensor.dtype}, not weights")
+                parameter = nn.Parameter(tensor if dtype is None else tensor.to(dtype))
+                for name in names:
+                    owner, _, leaf = name.rpartition(".")
+                    setattr(module.get_submodule(owner), leaf, parameter)
 
 
 def _shared(module: nn.Module) -> list[tuple[list[str], Tensor]]:
@@ -100,33 +101,43 @@ def _shared(module: nn.Module) -> list[tuple[list[str], Tensor]]:
     return list(found.values())
 
 
-def _matched(
-    module: nn.Module, folder: Path, rename: Rename, device: str, stack: contextlib.ExitStack
-) -> list[tuple[list[str], Any, str]]:
-    """Names in the module, file and name in the file of every tensor, once all of them fit."""
-    stored: dict[str, tuple[Any, str]] = {}
+@dataclass(frozen=True)
+class _Stored:
+    """A tensor in a file."""
+
+    path: Path
+    name: str
+    shape: list[int]
+
+
+def _match(
+    module: nn.Module, folder: Path, rename: Rename
+) -> dict[Path, list[tuple[list[str], str]]]:
+    """For each file its tensors, by their names in the module and in the file; all of them fit."""
+    stored: dict[str, _Stored] = {}
+    matches: dict[Path, list[tuple[list[str], str]]] = {}
     for path in weight_files(folder):
-        file = stack.enter_context(_opened(path, device))
-        names = set(file.keys())
-        stored |= {new: (file, name) for name in names if (new := rename(name)) is not None}
+        with _opened(path, "cpu") as file:
+            for name in sorted(file.keys()):
+                new = rename(name)
+                if new is not None:
+                    stored[new] = _Stored(path, name, file.get_slice(name).get_shape())
     wanted = _shared(module)
     _check_names(folder, [names for names, _ in wanted], stored)
-    matched = []
     for names, x in wanted:
-        file, name = next(stored[n] for n in names if n in stored)
-        found = file.get_slice(name).get_shape()
-        if found != list(x.shape):
-            raise CheckpointError(f"{folder}: {name} is {found}, the config says {list(x.shape)}")
-        matched.append((names, file, name))
-    return matched
+        found = next(stored[name] for name in names if name in stored)
+        if found.shape != list(x.shape):
+            raise CheckpointError(
+                f"{found.path}: {found.name} is {found.shape}, the config says {list(x.shape)}"
+            )
+        matches.setdefault(found.path, []).append((names, found.name))
+    return matches
 
 
-def _check_names(
-    folder: Path, wanted: list[list[str]], stored: Mapping[str, tuple[Any, str]]
-) -> None:
+def _check_names(folder: Path, wanted: list[list[str]], stored: Mapping[str, _Stored]) -> None:
     known = {name for names in wanted for name in names}
     missing = sorted(names[0] for names in wanted if not any(n in stored for n in names))
-    foreign = sorted(name for new, (_, name) in stored.items() if new not in known)
+    foreign = sorted(x.name for new, x in stored.items() if new not in known)
     if missing or foreign:
         parts = [f"lacks {missing[:3]}"] * bool(missing) + [f"has unknown {foreign[:3]}"] * bool(
             foreign
