@@ -7,8 +7,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from models import CheckpointError, HistoryConfig, LladaConfig, LladaMDM, fingerprint, load, save
+from models.adapter import AdapterSettings, add_lora, save_adapter
 from models.checkpoint import outline
 from models.history import HistoryState, encode_rows
+from models.published import read_config
 from tests.models.folders import LLADA, randomise, write_folder
 from tests.models.test_llada import llama_of
 
@@ -59,6 +61,62 @@ def test_a_tied_head_is_the_embedding_even_where_it_is_saved(tmp_path):
     model = load(write_folder(tmp_path / "x", LLADA | {"weight_tying": True}, tensors))
     ids = torch.arange(10)[None]
     torch.testing.assert_close(model.logits(model.embed(ids)), tied.logits(tied.embed(ids)))
+
+
+INSTRUCT = LLADA | {
+    "d_model": 4096,
+    "n_layers": 32,
+    "n_heads": 32,
+    "n_kv_heads": 32,
+    "mlp_hidden_size": 12288,
+    "max_sequence_length": 4096,
+    "rope_theta": 500000.0,
+    "vocab_size": 126464,
+    "embedding_size": 126464,
+    "mask_token_id": 126336,
+}
+
+
+def test_the_published_8b_config_gives_its_291_tensors(tmp_path):
+    config = read_config(tmp_path, INSTRUCT)
+    assert config == LladaConfig()
+    with torch.device("meta"):
+        tensors = LladaMDM(config).state_dict()
+    assert len(tensors) == 291
+    assert sum(x.numel() for x in tensors.values()) * 2 == 16_031_162_368
+
+
+def test_grouped_heads_a_tied_head_and_any_mask_come_from_the_config(tmp_path):
+    changes = {"n_kv_heads": 8, "mlp_hidden_size": 14336, "weight_tying": True}
+    rows = {"vocab_size": 155136, "embedding_size": 155136, "mask_token_id": 5}
+    config = read_config(tmp_path, INSTRUCT | changes | rows | {"max_sequence_length": 8192})
+    with torch.device("meta"):
+        model = LladaMDM(config)
+    assert (model.mask_id, model.max_length) == (5, 8192)
+    shapes = {name.split("transformer.")[1]: tuple(x.shape) for name, x in model.named_parameters()}
+    assert shapes["wte.weight"] == (155136, 4096)
+    assert shapes["blocks.0.k_proj.weight"] == (1024, 4096)
+    assert shapes["blocks.31.ff_proj.weight"] == (14336, 4096)
+    assert "ff_out.weight" not in shapes
+
+
+def test_an_adapter_comes_with_its_published_model(folder, tmp_path):
+    model = load(folder)
+    add_lora(model, rank=2, alpha=4.0)
+    for name, x in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(x)
+    settings = AdapterSettings(
+        base=str(folder),
+        base_fingerprint=fingerprint(folder),
+        rank=2,
+        alpha=4.0,
+        history=HistoryConfig(decay=0.7),
+    )
+    save_adapter(model, tmp_path / "adapter", settings)
+    again, ids = load(tmp_path / "adapter"), torch.arange(12)[None]
+    assert again.history == HistoryConfig(decay=0.7)
+    assert torch.equal(again.logits(again.embed(ids)), model.logits(model.embed(ids)))
 
 
 def test_shards_and_one_file_are_the_same_model_with_prints_of_their_own(folder, tmp_path):
