@@ -6,6 +6,8 @@ padding needs a mask deals with that inside `hidden`, so that nobody else has to
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -29,6 +31,8 @@ class Backbone(nn.Module, ABC):
     """Positions it can take at most; any number when none."""
     excluded_ids: tuple[int, ...] = ()
     """Special and unused ids, which may be in a prompt but are never revealed or proposed."""
+    aliases: Mapping[str, str] = MappingProxyType({})
+    """Further names that files may have for a tensor, to its name here."""
     history: HistoryConfig
     """How past states reach this model: what it was trained with."""
     blocks: nn.ModuleList

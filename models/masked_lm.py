@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from models.backbone import Backbone, check_ids
 from models.history import HistoryConfig
@@ -86,6 +87,7 @@ class MaskedLM(Backbone):
         self.history = history or HistoryConfig(norm="match")
         self._family = FAMILIES[config.model_type]
         self.lm: Any = _build(config)
+        self.aliases = _tie_head(self.lm)
         self.mask_id, self.vocab_size = config.mask_token_id, config.settings["vocab_size"]
         self.excluded_ids = config.excluded_ids
         after_padding = self._family.positions == "after_padding"
@@ -133,6 +135,36 @@ def _build(config: MaskedLMConfig) -> Any:
         raise ValueError(f"transformers cannot build this {config.model_type}: {error}") from error
     _fill_buffers(lm)
     return lm
+
+
+def _tie_head(lm: Any) -> dict[str, str]:
+    """Leave the embedding the only owner of a weight it shares with the head.
+
+    Returns:
+        The head's name for it, which files may use, to the embedding's.
+    """
+    embedding, out = lm.get_input_embeddings(), lm.get_output_embeddings()
+    if out.weight is not embedding.weight:
+        return {}
+    names = {id(module): f"lm.{name}.weight" for name, module in lm.named_modules()}
+    lm.set_output_embeddings(_TiedHead(embedding, out.bias))
+    return {names[id(out)]: names[id(embedding)]}
+
+
+class _TiedHead(nn.Module):
+    """A projection with the embedding's weight, of which the embedding alone is the owner.
+
+    Where ZeRO divides parameters it gives back a module's own after each use, and this one is
+    needed on.
+    """
+
+    def __init__(self, embedding: nn.Embedding, bias: nn.Parameter | None) -> None:
+        super().__init__()
+        self._embedding = (embedding,)  # in a tuple, so that it is no part of this
+        self.bias = bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self._embedding[0].weight, self.bias)
 
 
 def _fill_buffers(lm: Any) -> None:

@@ -123,9 +123,11 @@ def _match(
                 if new is not None:
                     stored[new] = _Stored(path, name, file.get_slice(name).get_shape())
     wanted = _shared(module)
-    _check_names(folder, [names for names, _ in wanted], stored)
-    for names, x in wanted:
-        found = next(stored[name] for name in names if name in stored)
+    aliases = getattr(module, "aliases", {})
+    accepted = [[*names, *(a for a in aliases if aliases[a] in names)] for names, _ in wanted]
+    _check_names(folder, accepted, stored)
+    for (names, x), either in zip(wanted, accepted, strict=True):
+        found = next(stored[name] for name in either if name in stored)
         if found.shape != list(x.shape):
             raise CheckpointError(
                 f"{found.path}: {found.name} is {found.shape}, the config says {list(x.shape)}"

@@ -159,8 +159,11 @@ def test_old_files_with_other_heads_and_names_are_read(tmp_path):
     old["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"] + 0
     new = load(tmp_path)
     save_file(old, path)
-    for name, x in load(tmp_path).state_dict().items():
-        assert torch.equal(x, new.state_dict()[name])
+    for _ in range(2):
+        for name, x in load(tmp_path).state_dict().items():
+            assert torch.equal(x, new.state_dict()[name])
+        old.pop("bert.embeddings.word_embeddings.weight", None)  # the head's is the same
+        save_file(old, path)
 
 
 def test_modernberts_first_configs_are_read_alike(tmp_path):
