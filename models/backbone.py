@@ -6,6 +6,8 @@ padding needs a mask deals with that inside `hidden`, so that nobody else has to
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -27,6 +29,10 @@ class Backbone(nn.Module, ABC):
     """Rows of the embedding, MASK included."""
     max_length: int | None = None
     """Positions it can take at most; any number when none."""
+    excluded_ids: tuple[int, ...] = ()
+    """Special and unused ids, which may be in a prompt but are never revealed or proposed."""
+    aliases: Mapping[str, str] = MappingProxyType({})
+    """Further names that files may have for a tensor, to its name here."""
     history: HistoryConfig
     """How past states reach this model: what it was trained with."""
     blocks: nn.ModuleList
@@ -60,6 +66,21 @@ class Backbone(nn.Module, ABC):
 
     @property
     def allowed_ids(self) -> Tensor:
-        """Bool [V]: ids that may be revealed or proposed; never MASK."""
-        ids = torch.arange(self.vocab_size, device=self.token_embedding.device)
-        return ids != self.mask_id
+        """Bool [V]: ids that may be revealed or proposed; never MASK, nor special or unused."""
+        device = self.token_embedding.device
+        forbidden = torch.tensor([self.mask_id, *self.excluded_ids], device=device)
+        allowed = torch.ones(self.vocab_size, dtype=torch.bool, device=device)
+        return allowed.index_fill_(0, forbidden, False)
+
+    def fits(self, vocab_size: int) -> bool:
+        """Is it a model of ids below vocab_size? Published ones have unused rows after these."""
+        rest = range(vocab_size, self.vocab_size)
+        return vocab_size <= self.vocab_size and set(rest) <= set(self.excluded_ids)
+
+
+def check_ids(mask_token_id: int, excluded_ids: tuple[int, ...], vocab_size: int) -> None:
+    """Raise ValueError for a mask or excluded id that is no row of the embedding."""
+    for name, ids in (("mask_token_id", (mask_token_id,)), ("excluded_ids", excluded_ids)):
+        outside = [x for x in ids if not 0 <= x < vocab_size]
+        if outside:
+            raise ValueError(f"{name} must lie below vocab_size {vocab_size}, got {outside[0]}")

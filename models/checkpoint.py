@@ -4,39 +4,52 @@
     model.safetensors    one tensor per parameter
     README.md            where it comes from, if it was trained by a recipe
 
+Folders as LLaDA, Dream and masked language models are published are read too (`published.py`).
 Nothing is unpickled and no code is run from a checkpoint. A folder appears whole or not at all.
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from models import adapter
 from models.backbone import Backbone
 from models.config import from_mapping
+from models.dream import DreamConfig, DreamMDM
 from models.folder import CheckpointError, check_replaceable, replaced
 from models.history import HistoryConfig
 from models.llada import LladaConfig, LladaMDM
+from models.masked_lm import MaskedLM, MaskedLMConfig
+from models.published import find_published, read_config
 from models.sudoku import SudokuConfig, SudokuMDM
+from models.weights import (
+    WEIGHTS,
+    Rename,
+    check_weights,
+    read_weights,
+    unique_tensors,
+    weight_files,
+)
 
 FORMAT = 1
-CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
+CONFIG, CARD = "config.json", "README.md"
+OURS = {"format", "kind", "config", "history"}
 SHIPPED = Path(__file__).parent / "checkpoints"
 """Checkpoints that come with the package, by name."""
-PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 # A new backbone is one line here.
 BACKBONES: dict[str, tuple[type, type]] = {
+    DreamMDM.kind: (DreamConfig, DreamMDM),
     LladaMDM.kind: (LladaConfig, LladaMDM),
+    MaskedLM.kind: (MaskedLMConfig, MaskedLM),
     SudokuMDM.kind: (SudokuConfig, SudokuMDM),
 }
 
@@ -85,7 +98,7 @@ def save(
             "history": dataclasses.asdict(backbone.history),
         }
         (aside / CONFIG).write_text(json.dumps(settings, indent=2) + "\n")
-        weights = backbone.state_dict() if tensors is None else tensors
+        weights = unique_tensors(backbone) if tensors is None else tensors
         save_file({k: x.detach().contiguous() for k, x in weights.items()}, aside / WEIGHTS)
         if card is not None:
             (aside / CARD).write_text(card)
@@ -101,13 +114,17 @@ def load(
     *,
     device: str | torch.device | None = None,
     dtype: torch.dtype | None = None,
+    history: HistoryConfig | None = None,
 ) -> Backbone:
     """Read a checkpoint folder, ready to decode. An adapter comes with the model it belongs to.
 
     Args:
-        path_or_name: The folder, or the name of a checkpoint that comes with the package.
+        path_or_name: The folder, ours or a published one, or the name of a checkpoint that comes
+            with the package.
         device: Where to put the weights; the CPU when none.
         dtype: What to store them in; as saved when none.
+        history: How past states reach the model; as saved when none. A published model has seen
+            none, and starts from its own function: `norm: match`.
     """
     folder, device = _folder(path_or_name), torch.device(device or "cpu")
     if adapter.is_adapter(folder):
@@ -117,13 +134,12 @@ def load(
                 f"{folder} is an adapter of another model than the one now in {settings.base}"
             )
         backbone = load(settings.base, device=device, dtype=dtype)
-        return adapter.put_on(backbone, folder, settings).to(device).eval()
-    kind, config, history = _read_settings(folder)
-    with torch.device("meta"):
-        backbone = BACKBONES[kind][1](config, history)
-    wanted = {name: x.shape for name, x in backbone.state_dict().items()}
-    tensors = _read_tensors(folder / WEIGHTS, wanted, str(device), dtype)
-    backbone.load_state_dict(tensors, assign=True)
+        adapter.put_on(backbone, folder, settings)
+    else:
+        shape = _read_shape(folder)
+        backbone = _on_meta(folder, shape)
+        read_weights(backbone, folder, shape.rename, device, dtype)
+    backbone.history = history or backbone.history
     return backbone.to(device).eval()  # buffers follow the weights
 
 
@@ -132,52 +148,77 @@ def outline(path_or_name: str | os.PathLike[str]) -> Backbone:
     folder = _folder(path_or_name)
     if adapter.is_adapter(folder):
         return outline(adapter.read_settings(folder).base)
-    kind, config, history = _read_settings(folder)
-    with torch.device("meta"):
-        backbone = BACKBONES[kind][1](config, history)
-    wanted = {name: x.shape for name, x in backbone.state_dict().items()}
-    with _opened(folder / WEIGHTS, "cpu") as file:
-        _check_tensors(folder / WEIGHTS, wanted, file)
+    shape = _read_shape(folder)
+    backbone = _on_meta(folder, shape)
+    check_weights(backbone, folder, shape.rename)
     return backbone
 
 
 def fingerprint(path_or_name: str | os.PathLike[str]) -> str:
     """A short hash of a checkpoint's config and weights: the same bytes, the same model."""
     folder = _folder(path_or_name)
-    names = adapter.FILES if adapter.is_adapter(folder) else (CONFIG, WEIGHTS)
-    if names != adapter.FILES:
-        _read_settings(folder)
+    if adapter.is_adapter(folder):
+        paths = [folder / name for name in adapter.FILES]
+    else:
+        _read_shape(folder)
+        paths = [folder / CONFIG, *weight_files(folder)]
     total = hashlib.sha256()
-    for name in names:
-        with (folder / name).open("rb") as file:
+    for path in paths:
+        with path.open("rb") as file:
             total.update(hashlib.file_digest(file, "sha256").digest())
     return total.hexdigest()[:16]
 
 
-def _read_settings(folder: Path) -> tuple[str, Any, HistoryConfig]:
+@dataclass(frozen=True)
+class _Shape:
+    """What a folder's config.json says, whoever wrote it."""
+
+    kind: str
+    config: Any
+    history: HistoryConfig
+    rename: Rename
+
+
+def _on_meta(folder: Path, shape: _Shape) -> Backbone:
+    try:
+        with torch.device("meta"):
+            return BACKBONES[shape.kind][1](shape.config, shape.history)
+    except ValueError as error:
+        raise CheckpointError(f"{folder / CONFIG}: {error}") from error
+
+
+def _read_shape(folder: Path) -> _Shape:
+    settings = _read_settings(folder)
+    if settings.keys() >= OURS:
+        return _read_ours(folder, settings)
+    if "model_type" not in settings:
+        raise CheckpointError(
+            f"{folder / CONFIG} is not one of ours, which has format, kind, config and history, "
+            "nor a published one, which has a model_type"
+        )
+    config = read_config(folder, settings)
+    published = find_published(folder, settings)
+    return _Shape(published.kind, config, HistoryConfig(norm="match"), published.rename(config))
+
+
+def _read_settings(folder: Path) -> dict[str, Any]:
+    """config.json, once everything is there."""
     if not folder.is_dir():
         names = sorted(x.name for x in SHIPPED.iterdir()) if SHIPPED.is_dir() else []
         raise CheckpointError(
             f"there is no checkpoint folder at {folder}; those that come with remask: {names}"
         )
-    pickles = sorted(x.name for x in folder.iterdir() if x.suffix in PICKLES)
-    missing = [name for name in (CONFIG, WEIGHTS) if not (folder / name).is_file()]
-    if missing:
-        hint = f"; {pickles} may run code when read, convert it to safetensors" if pickles else ""
-        raise CheckpointError(f"{folder} lacks {' and '.join(missing)}{hint}")
+    if not (folder / CONFIG).is_file():
+        raise CheckpointError(f"{folder} lacks {CONFIG}")
+    weight_files(folder)
     try:
         settings = json.loads((folder / CONFIG).read_text())
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{folder / CONFIG} is not JSON: {error}") from error
-    if not isinstance(settings, dict) or not settings.keys() >= {
-        "format",
-        "kind",
-        "config",
-        "history",
-    }:
-        raise CheckpointError(
-            f"{folder / CONFIG} is not one of ours: it needs format, kind, config and history"
-        )
+    return settings if isinstance(settings, dict) else {}
+
+
+def _read_ours(folder: Path, settings: dict[str, Any]) -> _Shape:
     if type(settings["format"]) is not int or settings["format"] != FORMAT:
         raise CheckpointError(
             f"{folder} has checkpoint format {settings['format']}, this reader takes {FORMAT}; "
@@ -191,48 +232,4 @@ def _read_settings(folder: Path) -> tuple[str, Any, HistoryConfig]:
         history = from_mapping(HistoryConfig, settings["history"], "history")
     except ValueError as error:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from error
-    return kind, config, history
-
-
-def _read_tensors(
-    path: Path, wanted: dict[str, torch.Size], device: str, dtype: torch.dtype | None
-) -> dict[str, torch.Tensor]:
-    with _opened(path, device) as file:
-        _check_tensors(path, wanted, file)
-        tensors = {}
-        for name in wanted:
-            tensor = file.get_tensor(name)
-            if not tensor.is_floating_point():
-                raise CheckpointError(f"{path}: {name} holds {tensor.dtype}, not weights")
-            tensors[name] = tensor if dtype is None else tensor.to(dtype)
-        return tensors
-
-
-@contextlib.contextmanager
-def _opened(path: Path, device: str) -> Iterator[Any]:
-    try:
-        with safe_open(path, framework="pt", device=device) as file:
-            yield file
-    except SafetensorError as error:
-        raise CheckpointError(f"{path} is damaged or not safetensors: {error}") from error
-
-
-def _check_tensors(path: Path, wanted: dict[str, torch.Size], file: Any) -> None:
-    """By the file's header alone."""
-    _check_names(path, set(wanted), set(file.keys()))
-    for name, shape in wanted.items():
-        found = file.get_slice(name).get_shape()
-        if found != list(shape):
-            raise CheckpointError(f"{path}: {name} is {found}, the config says {list(shape)}")
-
-
-def _check_names(path: Path, wanted: set[str], found: set[str]) -> None:
-    missing, foreign = sorted(wanted - found), sorted(found - wanted)
-    if missing or foreign:
-        parts = [f"lacks {missing[:3]}"] * bool(missing) + [f"has unknown {foreign[:3]}"] * bool(
-            foreign
-        )
-        raise CheckpointError(
-            f"{path} {' and '.join(parts)} ({len(missing)} missing, {len(foreign)} unknown); it "
-            "does not belong to this config"
-        )
+    return _Shape(kind, config, history, lambda name: name)

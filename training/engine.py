@@ -187,8 +187,8 @@ def recompute_blocks(backbone: Backbone) -> None:
 
 
 def _recomputed(forward: Any) -> Any:
-    def run(*arguments: Any) -> Any:
-        return checkpoint(forward, *arguments, use_reentrant=False)
+    def run(*arguments: Any, **named: Any) -> Any:
+        return checkpoint(forward, *arguments, use_reentrant=False, **named)
 
     return run
 

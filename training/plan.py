@@ -109,8 +109,12 @@ def _check_model(plan: Plan) -> None:
             f"{backbone.max_length}; build shards with source.max_length {backbone.max_length}"
         )
     for shards in both:
-        for name, mine in (("vocab_size", backbone.vocab_size), ("mask_id", backbone.mask_id)):
-            if shards.the(name) != mine:
+        facts = {
+            "vocab_size": (backbone.vocab_size, backbone.fits(shards.the("vocab_size"))),
+            "mask_id": (backbone.mask_id, backbone.mask_id == shards.the("mask_id")),
+        }
+        for name, (mine, is_right) in facts.items():
+            if not is_right:
                 raise ValueError(
                     f"{shards.uri} has {name} {shards.the(name)}, the model {mine}; train a model "
                     "of the data's vocabulary, or build shards for this model"
