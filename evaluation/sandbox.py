@@ -30,11 +30,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from evaluation.confined.limits import Limits, pack
 from evaluation.syscalls import make_filter
 
 Status = Literal["passed", "failed", "error", "died", "timeout", "memory", "output"]
@@ -47,6 +46,30 @@ TAIL = 2000
 """Characters of a program's output that are kept, the last ones."""
 GRACE_S = 0.5
 """For a program that hung up to end by itself, so that its exit status tells why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a generated program may use."""
+
+    cpu_s: int = 10
+    """Seconds of computing."""
+    wall_s: float = 30.0
+    """Seconds in all, start-up too."""
+    memory_mb: int = 512
+    """Address space of the program."""
+    threads: int = 16
+    """Further processes are refused altogether where the kernel can be told so."""
+    file_mb: int = 16
+    """Of one file, and of all files in its folder together."""
+    open_files: int = 64
+    output_kb: int = 256
+    """Of its standard output and its standard error, each."""
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not value > 0:
+                raise ValueError(f"{name} must be above 0, got {value}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +225,7 @@ def _start(
     root = "/harness" if is_confined else str(HARNESS.parents[1])
     code = f"import sys; sys.path.append({root!r}); import evaluation.confined.{role} as role"
     code += "; role.main()"
-    arguments = [str(end.fileno()), pack(limits, is_alone=is_confined)]
+    arguments = [str(end.fileno()), json.dumps(asdict(limits) | {"is_alone": is_confined})]
     command = [_python(), *FLAGS, "-c", code, *arguments]
     with (
         _readable(text) as stdin,

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from evaluation import sandbox
-from evaluation.confined.limits import Limits
-from evaluation.sandbox import is_available, run_python
+from evaluation.sandbox import Limits, is_available, run_python
 from evaluation.syscalls import make_filter
 
 needs_sandbox = pytest.mark.skipif(is_available() is not None, reason=str(is_available()))
@@ -75,6 +74,16 @@ def test_values_come_back_as_they_are(value):
     tests = [f"assert get() == {value}", f"assert type(get()) is type({value})"]
     tests += [f"assert same({value}) is True", "assert get() != 'another'"]
     assert status_of(source, tests=tests, names=["get", "same"]) == "passed"
+
+
+@needs_sandbox
+def test_types_fractions_and_decimals_travel_too():
+    source = "from fractions import Fraction\nfrom decimal import Decimal\n"
+    source += "def half(): return Fraction(1, 2)\ndef tenth(): return Decimal('0.10')\n"
+    source += "def without(items, kind): return [x for x in items if not isinstance(x, kind)]"
+    tests = ["assert half() == 0.5", "assert str(tenth()) == '0.10'"]
+    tests += ["assert without([1, 'a', 2], int) == ['a']"]
+    assert status_of(source, tests=tests, names=["half", "tenth", "without"]) == "passed"
 
 
 @needs_sandbox
