@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 
 _MOST_CHARACTERS = 20_000
-"""Read of a response, from its end; an answer stands at the start or the end."""
+"""Read of a response from each end; what it settles on does not stand in its middle."""
 
 
 def parse_choice(

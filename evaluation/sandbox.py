@@ -314,7 +314,10 @@ def _conclude(
     if stopped is not None:
         return stopped, f"stopped by {'wall_s' if stopped == 'timeout' else 'output_kb'}"
     lines = texts["judge", "stdout"].decode(errors="replace").splitlines()
-    verdict: dict[str, Any] = json.loads(lines[-1]) if lines else {"status": "absent"}
+    try:
+        verdict: dict[str, Any] = json.loads(lines[-1]) if lines else {"status": "absent"}
+    except ValueError:
+        return "died", "the judge was stopped while it wrote its verdict"
     if verdict.get("status") == "absent":
         said = texts["judge" if not lines else "candidate", "stderr"]
         raise RuntimeError(f"the sandbox did not start: {_tail(said).strip()}")

@@ -96,11 +96,14 @@ def depth(node):
     return 0 if node is None else 1 + depth(node.left)
 def count():
     yield from range(3)
+def same(node):
+    return node
 """
     setup = "root = Node(1)\nroot.left = Node(2)\nroot.left.left = Node(3)"
     tests = ["assert depth(root) == 3", "assert root.left.value == 2", "assert root", "root.left"]
     tests += ["assert list(count()) == [0, 1, 2]", "assert root == root != root.left"]
-    names = ["Node", "depth", "count"]
+    tests += ["assert same(root) == root", "assert same(root.left) != root"]
+    names = ["Node", "depth", "count", "same"]
     assert status_of(source, tests=tests, names=names, setup=setup) == "passed"
 
 
