@@ -156,7 +156,7 @@ def is_available() -> str | None:
     return f"bubblewrap does not work here ({said[-1]}); {HOW_TO_INSTALL}"
 
 
-FLAGS = ("-s", "-S", "-P", "-B", "-X", "utf8")
+FLAGS = ("-s", "-S", "-P", "-B", "-u", "-X", "utf8")  # unbuffered: output is not lost at the end
 """No site packages, nothing from the current folder, no bytecode written."""
 HARNESS = Path(__file__).parent / "confined"
 
