@@ -14,7 +14,7 @@ def test_bench_prints_ratios_of_decoding():
     assert done.returncode == 0, done.stderr[-3000:]
     for line in (
         "decoding: ",
-        "  against all boards of a batch until its last is done: ",
+        "  against all boards until the last is done: ",
         "  share of the bare forward passes' speed: ",
     ):
         assert line in done.stdout
