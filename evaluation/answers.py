@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from evaluation.equivalence import Checker
+from pipeline.benchmarks import last_boxed
 
 Preset = Literal["math", "gsm8k"]
 
@@ -22,8 +23,6 @@ MOST_CHARACTERS = 1000
 MOST_DEPTH = 20
 """Of braces and brackets within each other."""
 
-_BOX_PARTS = re.compile(r"\\[{}\\]|\\(?:boxed|fbox)\s*\{|[{}]")
-_BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s+([^\s{}$]+)")
 _ANSWER_IS = re.compile(r"answer(?: is|\s?:)[ \t]*:?[ \t]*(?=\S)", re.IGNORECASE)
 _END_OF_ANSWER = re.compile(r"\.(?=\s|$)|\s*I hope it is correct")
 _NUMBER = re.compile(
@@ -67,24 +66,6 @@ def clean(answer: str) -> str:
     if answer.startswith(("\\(", "\\[")) and answer.endswith(("\\)", "\\]")):
         answer = answer[2:-2].strip()
     return answer.removesuffix(".").rstrip()
-
-
-def last_boxed(text: str) -> str | None:
-    """What the last complete `\\boxed{...}` holds, the outer one of two within each other."""
-    opened: list[int | None] = []  # where a box's content begins; none for other braces
-    span = None
-    for part in _BOX_PARTS.finditer(text):
-        if part[0] == "}":
-            start = opened.pop() if opened else None
-            span = span if start is None else (start, part.start())
-        elif part[0] == "{":
-            opened.append(None)
-        elif "box" in part[0]:
-            opened.append(part.end())
-    if span is not None:
-        return text[slice(*span)]
-    bare = _BARE_BOX.findall(text)
-    return bare[-1] if bare else None
 
 
 def after_answer_is(text: str) -> str | None:

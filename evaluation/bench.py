@@ -22,6 +22,7 @@ from models import Backbone, Revision, RevisionPolicy, load, revise
 from models.history import HistoryState
 from pipeline.bench import seconds
 from pipeline.jobs import ray_session, run_actors
+from pipeline.memory import keep_memory
 
 BOARDS = 1000
 BATCH = 128
@@ -48,6 +49,7 @@ def main(argv: list[str] | None = None) -> None:
         parser.exit(2, f"{parser.prog}: {error}\n")
     print(f"{platform.machine()}, one thread, torch {torch.__version__}")
     torch.set_num_threads(1)
+    keep_memory()
     suite = SudokuSuite(boards=BOARDS)
     boards = torch.from_numpy(np.stack([suite.sample(i)[1] for i in range(BOARDS)])).long()
     bench_decoding(model, boards)

@@ -3,8 +3,8 @@
 import ast
 import re
 
-from evaluation.benchmarks import ProgramTask
 from evaluation.sandbox import Limits, Outcome, run_python
+from pipeline.benchmarks import ProgramTask
 
 STOPS = ("[DONE]", "<|endoftext|>", "<|eot_id|>", "<|im_end|>")
 """Where a response ends, whatever follows; [DONE] closes the few-shot examples of MBPP."""

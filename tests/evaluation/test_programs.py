@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.benchmarks import ProgramTask, read_mbpp
 from evaluation.programs import extract_program, required_names, score_program
 from evaluation.sandbox import Limits, is_available
+from pipeline.benchmarks import ProgramTask, read_mbpp
 
 ROOT = Path(__file__).parents[2]
 MBPP = ROOT.parent / "shared" / "data" / "mbpp" / "mbpp.jsonl"

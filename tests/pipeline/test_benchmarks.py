@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.benchmarks import mbpp_part, read_arc, read_gsm8k, read_math, read_mbpp
+from pipeline.benchmarks import mbpp_part, read_arc, read_gsm8k, read_math, read_mbpp
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 

@@ -4,6 +4,7 @@ MATH and MATH-500, GSM8K, MBPP and ARC-Challenge. A file is told from a hub name
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,9 @@ from pipeline.rows import hash_share
 
 TRAIN_SHARE = 0.3
 """Of MBPP, for training; the paper tests on the other 70 %."""
+
+_BOX_PARTS = re.compile(r"\\[{}\\]|\\(?:boxed|fbox)\s*\{|[{}]")
+_BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s+([^\s{}$]+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,9 +104,25 @@ def read_arc(data: str, split: str = "test") -> list[ChoiceQuestion]:
     return _read(data, split, _choice_question, config="ARC-Challenge")
 
 
-def _math_problem(row: dict[str, Any], number: int) -> MathProblem:
-    from evaluation.answers import last_boxed
+def last_boxed(text: str) -> str | None:
+    """What the last complete `\\boxed{...}` holds, the outer one of two within each other."""
+    opened: list[int | None] = []  # where a box's content begins; none for other braces
+    span = None
+    for part in _BOX_PARTS.finditer(text):
+        if part[0] == "}":
+            start = opened.pop() if opened else None
+            span = span if start is None else (start, part.start())
+        elif part[0] == "{":
+            opened.append(None)
+        elif "box" in part[0]:
+            opened.append(part.end())
+    if span is not None:
+        return text[slice(*span)]
+    bare = _BARE_BOX.findall(text)
+    return bare[-1] if bare else None
 
+
+def _math_problem(row: dict[str, Any], number: int) -> MathProblem:
     level = str(row["level"]).removeprefix("Level ")
     solution = _text(row, "solution")
     return MathProblem(
