@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from evaluation.decoder import Decoder
-from evaluation.intervals import bootstrap, bootstrap_ratio, wilson
+from evaluation.intervals import bootstrap
 from evaluation.nearest import outlook
-from evaluation.suite import Score, Unit, register
+from evaluation.paths import Bools, Ints, Paths, path_columns, replays, stack
+from evaluation.scores import mean, ratio, share
+from evaluation.suite import Score, register
 from models import Backbone, SudokuMDM, revise
 from models.history import HistoryState
 from pipeline.sources.sudoku import SudokuSource, conflict_cells, is_valid, read_boards
@@ -29,9 +31,6 @@ MOST_SEARCHED = 20
 """Wrong cells up to which a board's other answers are looked for; beyond, it can take seconds."""
 SHOWN = 8
 """Boards for the player."""
-
-Ints = NDArray[np.integer]
-Bools = NDArray[np.bool_]
 
 
 @register
@@ -119,42 +118,37 @@ class SudokuSuite:
             row_ids=torch.tensor(list(samples)),
             batch_size=decoder.batch_size,
         )
-        states = revision.trajectory.to(torch.uint8).numpy()  # [K+1, B, N]
-        steps = revision.stats.steps.tolist()
         beliefs: list[bytes | None] = [None] * len(samples)
         if decoder.policy == "revision" and decoder.start == "given":
             beliefs = [x.tobytes() for x in mask_beliefs(backbone, start, decoder.batch_size)]
         return pa.table(
             {
                 "sample_id": [f"sudoku{self.side}-{self.seed}-{i:06d}" for i in samples],
-                "solution": [x.tobytes() for x in solution.numpy().astype(np.uint8)],
-                "start": [x.tobytes() for x in start.numpy().astype(np.uint8)],
-                "states": [states[: n + 1, row].tobytes() for row, n in enumerate(steps)],
-                "forward_passes": pa.array(revision.stats.forward_passes.tolist(), pa.int32()),
+                **path_columns(solution, start, revision),
                 "mask_beliefs": pa.array(beliefs, pa.binary()),
             }
         )
 
     def score(self, predictions: pa.Table) -> list[Score]:
-        boards = Boards.read(predictions)
+        boards = Paths.read(predictions)
         return [
             *_outcomes(boards),
             *_what_revision_did(boards),
-            *_localisation(boards),
+            *_localisation(boards, _read_beliefs(predictions)),
             *_by_forward_passes(boards),
             *_by_wrong_cells(boards),
         ]
 
     def showcase(self, predictions: pa.Table) -> list[dict[str, Any]]:
         """Boards of which most happened: right and wrong ends in turn, the most re-masks first."""
-        boards = Boards.read(predictions)
+        boards = Paths.read(predictions)
         busy = np.argsort(-boards.remasks().sum((0, 2)), kind="stable")
         exact = boards.exact(boards.final)
         ends = [busy[exact[busy]], busy[~exact[busy]]]
         chosen = [*ends[0][: SHOWN // 2], *ends[1][: SHOWN // 2]]
         return [self._shown(boards, row) for row in chosen]
 
-    def _shown(self, boards: "Boards", row: int) -> dict[str, Any]:
+    def _shown(self, boards: Paths, row: int) -> dict[str, Any]:
         final = boards.final[row]
         wrong = int((boards.start[row] != boards.solution[row]).sum())
         end = "another valid board" if is_valid(final[None])[0] else "not solved"
@@ -180,73 +174,7 @@ def mask_beliefs(backbone: Backbone, boards: Tensor, batch_size: int) -> NDArray
     return np.concatenate(found)
 
 
-@dataclass(frozen=True)
-class Boards:
-    """The predictions of a run as arrays."""
-
-    sample_ids: list[str]
-    solution: Ints
-    """[B, N]."""
-    start: Ints
-    """As given, [B, N]; a decoder that was told the wrong cells began with them masked."""
-    states: Ints
-    """[K+1, B, N]; a finished board repeats its last."""
-    steps: Ints
-    """Of each board, [B]."""
-    forward_passes: Ints
-    beliefs: NDArray[np.floating] | None
-    """p(MASK) of the given board, [B, N]."""
-
-    @classmethod
-    def read(cls, table: pa.Table) -> "Boards":
-        solution, start = (_stack(table[name], np.uint8) for name in ("solution", "start"))
-        cells = solution.shape[1]
-        paths = [
-            np.frombuffer(x.as_py(), np.uint8).reshape(-1, cells) for x in table["states"]
-        ]  # [steps+1, N] each
-        steps = np.array([len(x) - 1 for x in paths])
-        longest = int(steps.max(initial=0)) + 1
-        states = [np.concatenate([x, np.repeat(x[-1:], longest - len(x), 0)]) for x in paths]
-        has_beliefs = table["mask_beliefs"].null_count == 0
-        return cls(
-            table["sample_id"].to_pylist(),
-            solution,
-            start,
-            np.stack(states, 1),
-            steps,
-            table["forward_passes"].to_numpy(),
-            _stack(table["mask_beliefs"], np.float16).astype(np.float64) if has_beliefs else None,
-        )
-
-    @property
-    def final(self) -> Ints:
-        return self.states[-1]
-
-    def exact(self, boards: Ints) -> Bools:
-        return (boards == self.solution).all(-1)
-
-    def remasks(self) -> Bools:
-        """Cells that became MASK, by step, [K, B, N]."""
-        return (self.states[1:] == 0) & (self.states[:-1] != 0)
-
-    def reveals(self) -> Bools:
-        return (self.states[1:] != 0) & (self.states[:-1] == 0)
-
-
-def replays(boards: Boards) -> tuple[Bools, Bools]:
-    """Cells re-masked while wrong, and those later revealed as a digit so rejected; [B, N]."""
-    rejected = np.zeros((*boards.solution.shape, int(boards.solution.max(initial=0)) + 1), bool)
-    replayed = np.zeros(boards.solution.shape, np.bool_)
-    steps = zip(boards.states, boards.states[1:], boards.remasks(), boards.reveals(), strict=False)
-    for before, after, remask, reveal in steps:
-        was_rejected = np.take_along_axis(rejected, after[..., None].astype(int), -1)[..., 0]
-        replayed[reveal & was_rejected] = True
-        row, cell = np.nonzero(remask & (before != boards.solution))
-        rejected[row, cell, before[row, cell]] = True
-    return np.any(rejected, -1), replayed
-
-
-def _outcomes(boards: Boards) -> list[Score]:
+def _outcomes(boards: Paths) -> list[Score]:
     """The paper's four, answers that are right in another way, and what the best could reach."""
     final = boards.final
     exact, valid = boards.exact(final), is_valid(final)
@@ -254,48 +182,54 @@ def _outcomes(boards: Boards) -> list[Score]:
     distance = (final != boards.start).sum(-1)
     wrong = (boards.solution != boards.start).sum(-1)
     scores = [
-        _share("exact", exact),
-        _share("valid", valid),
-        _ratio("replay", replayed.sum(-1), rejected.sum(-1), better="lower"),
-        _mean("conflicts", conflict_cells(final).sum(-1), better="lower"),
-        _share("as_near", valid & ~exact & (distance <= wrong), better="neither"),
-        _mean("forward_passes", boards.forward_passes, better="lower"),
+        share("exact", exact),
+        share("valid", valid),
+        ratio("replay", replayed.sum(-1), rejected.sum(-1), better="lower"),
+        mean("conflicts", conflict_cells(final).sum(-1), better="lower"),
+        share("as_near", valid & ~exact & (distance <= wrong), better="neither"),
+        mean("forward_passes", boards.forward_passes, better="lower"),
     ]
     if wrong.max() <= MOST_SEARCHED:
         pairs = zip(boards.solution, boards.start, strict=True)
         chances = np.array([outlook(*pair).chance for pair in pairs])
         scores += [
-            _share("ambiguous", chances < 1, better="neither"),
-            _mean("ceiling", chances, unit="share", better="neither"),
+            share("ambiguous", chances < 1, better="neither"),
+            mean("ceiling", chances, unit="share", better="neither"),
         ]
     return scores
 
 
-def _what_revision_did(boards: Boards) -> list[Score]:
+def _what_revision_did(boards: Paths) -> list[Score]:
     """Per board: cells mended, spoilt, re-masked, revealed, and re-masked more than once."""
     was_right, is_right = boards.start == boards.solution, boards.final == boards.solution
     remasks, reveals = boards.remasks().sum(0), boards.reveals().sum(0)  # [B, N]
     return [
-        _mean("fixed", (~was_right & is_right).sum(-1)),
-        _mean("broken", (was_right & ~is_right).sum(-1), better="lower"),
-        _mean("remasked", remasks.sum(-1), better="neither"),
-        _mean("revealed", reveals.sum(-1), better="neither"),
-        _mean("oscillating", (remasks > 1).sum(-1), better="lower"),
+        mean("fixed", (~was_right & is_right).sum(-1)),
+        mean("broken", (was_right & ~is_right).sum(-1), better="lower"),
+        mean("remasked", remasks.sum(-1), better="neither"),
+        mean("revealed", reveals.sum(-1), better="neither"),
+        mean("oscillating", (remasks > 1).sum(-1), better="lower"),
     ]
 
 
-def _localisation(boards: Boards) -> list[Score]:
+def _read_beliefs(predictions: pa.Table) -> NDArray[np.floating] | None:
+    """p(MASK) of the boards as given, [B, N], where it was written down."""
+    column = predictions["mask_beliefs"]
+    return None if column.null_count else stack(column, np.float16).astype(np.float64)
+
+
+def _localisation(boards: Paths, beliefs: NDArray[np.floating] | None) -> list[Score]:
     """Does the first step re-mask what is wrong, and does p(MASK) say how likely that is?"""
-    if boards.beliefs is None or len(boards.states) < 2:
+    if beliefs is None or len(boards.states) < 2:
         return []
     wrong = boards.start != boards.solution
     first = boards.remasks()[0]
     hit = (first & wrong).sum(-1)
     scores = [
-        _ratio("first_remask_precision", hit, first.sum(-1)),
-        _ratio("first_remask_recall", hit, wrong.sum(-1)),
+        ratio("first_remask_precision", hit, first.sum(-1)),
+        ratio("first_remask_recall", hit, wrong.sum(-1)),
     ]
-    return [*scores, *_calibration(boards.beliefs, wrong)]
+    return [*scores, *_calibration(beliefs, wrong)]
 
 
 def _calibration(beliefs: NDArray[np.floating], wrong: Bools) -> list[Score]:
@@ -306,7 +240,7 @@ def _calibration(beliefs: NDArray[np.floating], wrong: Bools) -> list[Score]:
         (inside * x[..., None]).sum(1) for x in (np.ones_like(beliefs), beliefs, wrong)
     )  # [B, BINS] each
     points = [
-        _ratio(
+        ratio(
             "wrong_share",
             found[:, i],
             cells[:, i],
@@ -333,62 +267,24 @@ def _calibration(beliefs: NDArray[np.floating], wrong: Bools) -> list[Score]:
     return [total, *points]
 
 
-def _by_forward_passes(boards: Boards) -> list[Score]:
+def _by_forward_passes(boards: Paths) -> list[Score]:
     """Boards that are right after so many passes; a MASK still there is not right."""
     by = "forward passes"
     return [
         score
         for passes, state in enumerate(boards.states)
         for score in (
-            _share("exact", boards.exact(state), by=by, at=passes),
-            _share("valid", is_valid(state), by=by, at=passes),
+            share("exact", boards.exact(state), by=by, at=passes),
+            share("valid", is_valid(state), by=by, at=passes),
         )
     ]
 
 
-def _by_wrong_cells(boards: Boards) -> list[Score]:
+def _by_wrong_cells(boards: Paths) -> list[Score]:
     wrong = (boards.start != boards.solution).sum(-1)
     exact, valid = boards.exact(boards.final), is_valid(boards.final)
     return [
-        _share(name, right[wrong == count], by="wrong cells", at=int(count))
+        share(name, right[wrong == count], by="wrong cells", at=int(count))
         for count in np.unique(wrong)
         for name, right in (("exact", exact), ("valid", valid))
     ]
-
-
-def _share(metric: str, hits: Bools, **facts: Any) -> Score:
-    low, high = wilson(int(hits.sum()), len(hits))
-    return Score(
-        metric=metric,
-        value=float(hits.mean()) if len(hits) else 0.0,
-        low=low,
-        high=high,
-        count=len(hits),
-        **facts,
-    )
-
-
-def _ratio(metric: str, parts: Ints, wholes: Ints, **facts: Any) -> Score:
-    """A share of cells, with an interval that knows they come by boards."""
-    part, whole = int(parts.sum()), int(wholes.sum())
-    low, high = bootstrap_ratio(parts, wholes) if 0 < part < whole else wilson(part, whole)
-    return Score(
-        metric=metric, value=part / max(whole, 1), low=low, high=high, count=whole, **facts
-    )
-
-
-def _mean(metric: str, values: NDArray, unit: Unit = "number", **facts: Any) -> Score:
-    low, high = bootstrap_ratio(values, np.ones(len(values)))
-    return Score(
-        metric=metric,
-        value=float(np.mean(values)),
-        low=low,
-        high=high,
-        count=len(values),
-        unit=unit,
-        **facts,
-    )
-
-
-def _stack(column: pa.ChunkedArray, dtype: type) -> NDArray:
-    return np.stack([np.frombuffer(x.as_py(), dtype) for x in column])

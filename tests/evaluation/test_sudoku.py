@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from evaluation.decoder import Decoder
-from evaluation.suites.sudoku import Boards, SudokuSuite, mask_beliefs, replays
+from evaluation.paths import Paths, replays
+from evaluation.suites.sudoku import SudokuSuite, mask_beliefs
 from models import HistoryConfig, LladaConfig, LladaMDM, SudokuConfig, SudokuMDM, load
 from pipeline.sources.sudoku import SudokuSource, all_boards, is_valid
 
@@ -83,7 +84,7 @@ def test_replay_counts_wrong_cells_revealed_as_before():
             board(c0=3, c5=1, c9=1),  # 5 replays its first mistake; 9, re-masked right, returns
         ]
     )
-    remasked, replayed = replays(Boards.read(table))
+    remasked, replayed = replays(Paths.read(table))
     assert remasked[0].nonzero()[0].tolist() == [0, 5, 9]
     assert replayed[0].nonzero()[0].tolist() == [0, 5]
     assert scores(table)["replay"].value == pytest.approx(2 / 3)
@@ -214,7 +215,7 @@ def test_predictions_are_the_same_however_samples_are_cut(model, decoder):
 
 def test_an_oracle_start_masks_what_is_wrong(model):
     decoder = Decoder(policy="absorbing", start="oracle", max_steps=4)
-    boards = Boards.read(SMALL.predict(model, range(5), decoder))
+    boards = Paths.read(SMALL.predict(model, range(5), decoder))
     np.testing.assert_array_equal(boards.states[0] == 0, boards.start != boards.solution)
     kept = boards.start == boards.solution
     np.testing.assert_array_equal(boards.final[kept], boards.solution[kept])
