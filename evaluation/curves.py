@@ -1,10 +1,12 @@
 """Curves of scores as plain values: a chart per suite, metric and what varies; a line per run."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from evaluation.members import Estimate, combine
+from evaluation.recipe import CurveConfig, LineConfig
 
 PLACE = "place"
 
@@ -35,8 +37,36 @@ class Chart:
         return self.by.startswith("p(") and self.unit == "share"
 
 
-def make_charts(scores: pl.DataFrame) -> list[Chart]:
-    """All curves that a table of the schema `SCORES` holds."""
+def make_charts(scores: pl.DataFrame, curves: Sequence[CurveConfig] = ()) -> list[Chart]:
+    """The curves asked for, and all that a table of the schema `SCORES` holds of single runs."""
+    return [*_across_runs(scores, curves), *_within_runs(scores)]
+
+
+def _across_runs(scores: pl.DataFrame, curves: Sequence[CurveConfig]) -> list[Chart]:
+    charts = []
+    for curve in curves:
+        found = scores.filter(pl.col("by").is_null(), pl.col("suite") == curve.suite)
+        lines = tuple(_budgets(found, line, curve.metric) for line in curve.lines)
+        unit = found.filter(pl.col("metric") == curve.metric)["unit"]
+        if any(line.points for line in lines):
+            charts.append(Chart(curve.suite, curve.metric, "forward passes", unit[0], lines))
+    return charts
+
+
+def _budgets(scores: pl.DataFrame, line: LineConfig, metric: str) -> Line:
+    """A point per decoder, at the forward passes it took on average."""
+    points = []
+    for decoder in line.decoders:
+        run = scores.filter(pl.col("checkpoint") == line.checkpoint, pl.col("decoder") == decoder)
+        at, estimate = (
+            combine(run.filter(pl.col("metric") == name)) for name in ("forward_passes", metric)
+        )
+        if at and estimate:
+            points.append(Point(at.value, estimate))
+    return Line(line.label, tuple(sorted(points, key=lambda point: point.at)))
+
+
+def _within_runs(scores: pl.DataFrame) -> list[Chart]:
     found = scores.filter(
         pl.col("by").is_not_null(), pl.col("at").is_finite(), pl.col("value").is_finite()
     )

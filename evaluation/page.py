@@ -154,7 +154,7 @@ def _cell(cell: Cell, split: bool) -> str:
 
 
 def _charts_section(evaluation: Evaluation, name: str, identity: str) -> str:
-    charts = make_charts(evaluation.scores)
+    charts = make_charts(evaluation.scores, evaluation.curves)
     if not charts:
         return ""
     drawn = "".join(draw_chart(chart, f"{identity}-{i}") for i, chart in enumerate(charts))

@@ -52,6 +52,24 @@ class TableConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LineConfig:
+    """A line of a curve: one checkpoint with decoders of different budgets."""
+
+    label: str
+    checkpoint: str
+    decoders: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveConfig:
+    """A chart of the report: a metric against the forward passes that decoding took."""
+
+    suite: str
+    metric: str
+    lines: tuple[LineConfig, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvalRunConfig:
     """How to run; nothing here changes what comes out."""
 
@@ -83,6 +101,8 @@ class EvalRecipe:
     """What to run; every suite with every checkpoint and decoder when not given."""
     tables: tuple[TableConfig, ...] = ()
     """For the report; all runs of a suite in one table when none."""
+    curves: tuple[CurveConfig, ...] = ()
+    """For the report, besides those that suites make of single runs."""
     samples_per_chunk: int = 128
     """The unit of work and of resuming."""
     run: EvalRunConfig = field(default_factory=EvalRunConfig)
@@ -100,6 +120,11 @@ class EvalRecipe:
                 raise ValueError(f"{kind} is empty; name at least one")
             for selection in self.runs:
                 _check_known(kind, getattr(selection, kind) or (), names)
+        for curve in self.curves:
+            _check_known("suites", (curve.suite,), self.suites)
+            for line in curve.lines:
+                _check_known("checkpoints", (line.checkpoint,), self.checkpoints)
+                _check_known("decoders", line.decoders, self.decoders)
         for table in self.tables:
             _check_known("suites", (table.suite,), self.suites)
             for row in table.rows:

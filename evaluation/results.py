@@ -4,13 +4,13 @@ import io
 import json
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from evaluation.recipe import TableConfig
+from evaluation.recipe import CurveConfig, TableConfig
 from evaluation.tables import SCORES
 from models.config import from_mapping
 from pipeline.storage import Storage
@@ -18,6 +18,8 @@ from pipeline.storage import Storage
 SCORES_FILE = "scores.parquet"
 EVALUATION_FILE = "evaluation.json"
 SHOWCASE_FILE = "showcase.json"
+
+C = TypeVar("C")
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Evaluation:
     scores: pl.DataFrame
     """Of the schema `SCORES`."""
     tables: tuple[TableConfig, ...]
+    curves: tuple[CurveConfig, ...]
     recipe: dict[str, Any]
     provenance: dict[str, Any]
     runs: list[dict[str, Any]]
@@ -52,12 +55,6 @@ def read_evaluation(uri: str) -> Evaluation:
         raise _damaged(path, "it must have a recipe, runs and their provenance")
     if not all(isinstance(run, dict) for run in runs):
         raise _damaged(path, "a run must be keys and values")
-    tables = recipe.get("tables") or []
-    if not isinstance(tables, list):
-        raise _damaged(path, f"its tables must be a list, got {tables!r}")
-    tables = [
-        from_mapping(TableConfig, values, f"{path}: tables: {i}") for i, values in enumerate(tables)
-    ]
     showcase, not_shown = [], []
     for entry in _read_json(storage, SHOWCASE_FILE) if storage.exists(SHOWCASE_FILE) else ():
         try:
@@ -71,13 +68,22 @@ def read_evaluation(uri: str) -> Evaluation:
     return Evaluation(
         uri=storage.uri,
         scores=_read_scores(storage),
-        tables=tuple(tables),
+        tables=_read_configs(TableConfig, "tables", recipe, path),
+        curves=_read_configs(CurveConfig, "curves", recipe, path),
         recipe=recipe,
         provenance=provenance,
         runs=runs,
         showcase=showcase,
         not_shown=not_shown,
     )
+
+
+def _read_configs(kind: type[C], name: str, recipe: dict[str, Any], path: str) -> tuple[C, ...]:
+    """What a recipe asked the report to show."""
+    found = recipe.get(name) or []
+    if not isinstance(found, list):
+        raise _damaged(path, f"its {name} must be a list, got {found!r}")
+    return tuple(from_mapping(kind, x, f"{path}: {name}: {i}") for i, x in enumerate(found))
 
 
 def _read_scores(storage: Storage) -> pl.DataFrame:

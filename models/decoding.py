@@ -72,6 +72,9 @@ class RevisionPolicy:
     """Reveal this many per step, the most confident first; all when none."""
     reveal_threshold: float | None = None
     """Reveal those at least this probable, and always the most confident one."""
+    reveal_within: float | None = None
+    """Reveal as many per step as would fill a row in this share of the steps, the most confident
+    first; the steps after that are for revision."""
     block_length: int | None = None
     """Open blocks of this many editable positions from left to right, each when those before it
     hold no MASK; one block when none."""
@@ -87,8 +90,11 @@ class RevisionPolicy:
     reads_visible: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
-        if self.reveal_count is not None and self.reveal_threshold is not None:
-            raise ValueError("give reveal_count or reveal_threshold, not both")
+        ways = (self.reveal_count, self.reveal_threshold, self.reveal_within)
+        if sum(x is not None for x in ways) > 1:
+            raise ValueError("give one of reveal_count, reveal_threshold and reveal_within")
+        if self.reveal_within is not None and not 0 < self.reveal_within <= 1:
+            raise ValueError(f"reveal_within must lie in (0, 1], got {self.reveal_within}")
         if self.reveal_threshold is not None and not 0 < self.reveal_threshold <= 1:
             raise ValueError(f"reveal_threshold must lie in (0, 1], got {self.reveal_threshold}")
         if not 0 <= self.margin < math.inf:
@@ -107,7 +113,7 @@ class RevisionPolicy:
             opened = open_block(block, view.is_masked)
             may_remask = may_remask & (block <= opened)
             may_reveal = may_reveal & (block == opened)
-        return self._remask(view.beliefs, may_remask), self._reveal(view.beliefs, may_reveal)
+        return self._remask(view.beliefs, may_remask), self._reveal(view, may_reveal)
 
     def is_finished(self, idle_steps: Tensor) -> Tensor:
         return idle_steps >= self.patience
@@ -118,7 +124,17 @@ class RevisionPolicy:
             return remask
         return highest(beliefs.doubt, remask, self.remask_cap)
 
-    def _reveal(self, beliefs: Beliefs, eligible: Tensor) -> Tensor:
+    @property
+    def reveals_all(self) -> bool:
+        """Is every masked position revealed at once, as the rule is printed?"""
+        return self.reveal_count is self.reveal_threshold is self.reveal_within is None
+
+    def _reveal(self, view: View, eligible: Tensor) -> Tensor:
+        beliefs = view.beliefs
+        if self.reveal_within is not None:
+            steps = max(1, round(self.reveal_within * view.max_steps))
+            count = -(-view.editable.sum(-1, keepdim=True) // steps)
+            return highest(beliefs.confidence, eligible, count)
         if self.reveal_count is not None:
             return highest(beliefs.confidence, eligible, self.reveal_count)
         if self.reveal_threshold is not None:

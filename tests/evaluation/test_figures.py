@@ -6,6 +6,7 @@ import pytest
 
 from evaluation.curves import make_charts
 from evaluation.figures import draw_chart, nice_ticks
+from evaluation.recipe import CurveConfig, LineConfig
 from tests.evaluation.folders import frame, score
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -127,3 +128,17 @@ def test_a_single_point_and_unknown_intervals_are_drawn():
 )
 def test_ticks_are_round_and_cover_the_values(low, high, most, whole, expected):
     assert nice_ticks(low, high, most, whole) == pytest.approx(expected)
+
+
+def test_a_curve_across_decoders_has_a_point_at_the_passes_each_took():
+    scores = frame(
+        score(value=0.5, decoder="rm-8"),
+        score(value=7.5, decoder="rm-8", metric="forward_passes", unit="number"),
+        score(value=0.3, decoder="rm-4"),
+        score(value=4, decoder="rm-4", metric="forward_passes", unit="number"),
+    )
+    line = LineConfig(label="RM", checkpoint="her", decoders=("rm-8", "rm-4", "rm-16"))
+    curve = CurveConfig(suite=scores["suite"][0], metric="exact", lines=(line,))
+    (chart,) = make_charts(scores, [curve])
+    assert (chart.metric, chart.by, chart.unit) == ("exact", "forward passes", "share")
+    assert places(chart) == [(4, 0.3), (7.5, 0.5)]

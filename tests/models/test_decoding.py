@@ -112,6 +112,16 @@ def test_reveal_count_takes_the_most_confident_without_mask():
     assert out.trajectory[1, 0].tolist() == [M, 1, 2, M]
 
 
+def test_reveal_within_fills_a_row_in_that_share_of_the_steps():
+    paced, counted = (
+        decode([CONFIDENCES] * 5, [M] * 4, 3, policy=policy, max_steps=4)
+        for policy in (RevisionPolicy(reveal_within=0.5), RevisionPolicy(reveal_count=2))
+    )
+    assert torch.equal(paced.trajectory, counted.trajectory)
+    assert RevisionPolicy().reveals_all
+    assert not RevisionPolicy(reveal_within=0.5).reveals_all
+
+
 def test_reveal_threshold_reveals_the_sure_and_always_one():
     sure = decode([CONFIDENCES], [M] * 4, 3, policy=RevisionPolicy(reveal_threshold=0.66))
     assert sure.actions[0, 0].tolist() == [WAIT, REVEAL, REVEAL, REVEAL]
@@ -359,7 +369,8 @@ def test_bad_starts_are_refused(model, starts):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"reveal_count": 1, "reveal_threshold": 0.5}, "not both"),
+        ({"reveal_count": 1, "reveal_threshold": 0.5}, "give one of"),
+        ({"reveal_within": 1.5}, r"reveal_within must lie in \(0, 1\], got 1.5"),
         ({"reveal_count": 0}, "reveal_count must be at least 1, got 0"),
         ({"reveal_threshold": 0.0}, r"reveal_threshold must lie in \(0, 1\], got 0.0"),
         ({"block_length": 0}, "block_length must be at least 1"),
