@@ -38,7 +38,7 @@ class ArithmeticSuite:
 
     sums: int = 1000
     numbers: tuple[int, int] = (3, 3)
-    digits: tuple[int, int] = (2, 2)
+    digits: int = 2
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -1,12 +1,14 @@
 """Sums of several numbers, worked out step by step: a small text task of our own making.
 
-The prompt is a sum, the response its partial results and END up to the row's end:
+The prompt is a sum, the response its steps with their results, and END up to the row's end:
 
-    47+85-19:  47+85=132;132-19=113......
+    47+85-09:  047+85=132;132-09=123......
 
-A token is a character of `ALPHABET`, at its index. Whoever gets every step right has the answer.
+A token is a character of `ALPHABET`, at its index. Numbers are written with leading zeros, so that
+a digit's place says what it counts.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,27 +29,26 @@ class ArithmeticSource:
     held_out: int = 1_000
     numbers: tuple[int, int] = (4, 4)
     """Fewest and most numbers in a sum."""
-    digits: tuple[int, int] = (2, 2)
-    """Fewest and most digits of a number."""
+    digits: int = 2
+    """Of every number, leading zeros among them; results have one more."""
     held_out_share: float = 0.1
     """Share of all sums that is kept from training."""
 
     def __post_init__(self) -> None:
         if self.train < 0 or self.held_out < 0 or self.train + self.held_out == 0:
             raise ValueError(f"need sums in some split, got {self.train} and {self.held_out}")
-        for name, least, most in (("numbers", 2, 9), ("digits", 1, 6)):
-            low, high = getattr(self, name)
-            if not least <= low <= high <= most:
-                raise ValueError(
-                    f"{name} must be {least} <= low <= high <= {most}, got {low}, {high}"
-                )
+        low, high = self.numbers
+        if not 2 <= low <= high <= 9:
+            raise ValueError(f"numbers must be 2 <= low <= high <= 9, got {low}, {high}")
+        if not 1 <= self.digits <= 6:
+            raise ValueError(f"digits must be 1 to 6, got {self.digits}")
         if not 0.01 <= self.held_out_share <= 0.99:
             raise ValueError(f"held_out_share must lie in [0.01, 0.99], got {self.held_out_share}")
 
     @property
     def length(self) -> int:
         """Tokens of every row: what the longest sum of these sizes may need."""
-        return row_length(self.numbers[1], self.digits[1])
+        return row_length(self.numbers[1], self.digits)
 
     def tokenizer_hash(self) -> str:
         return "characters"
@@ -83,32 +84,32 @@ class ArithmeticSource:
         """A sum of a split, drawn until it belongs there, with its colon."""
         while True:
             numbers = int(rng.integers(self.numbers[0], self.numbers[1] + 1))
-            digits = int(rng.integers(self.digits[0], self.digits[1] + 1))
-            prompt = random_sum(numbers, digits, rng)
+            prompt = random_sum(numbers, self.digits, rng)
             if (hash_share(prompt.encode()) < self.held_out_share) == (split == "held_out"):
                 return prompt
 
 
 def random_sum(numbers: int, digits: int, rng: np.random.Generator) -> str:
     """Numbers of so many digits, added or taken away, never below zero; with its colon."""
-    low, high = 10 ** (digits - 1), 10**digits
-    drawn = rng.integers(low, high, numbers).tolist()
+    drawn = rng.integers(0, 10**digits, numbers).tolist()
     minus = (rng.random(numbers) < 0.5).tolist()
-    total, text = drawn[0], str(drawn[0])
+    total, text = drawn[0], f"{drawn[0]:0{digits}d}"
     for number, wants_minus in zip(drawn[1:], minus[1:], strict=True):
         sign = "-" if wants_minus and number <= total else "+"
         total += number if sign == "+" else -number
-        text += f"{sign}{number}"
+        text += f"{sign}{number:0{digits}d}"
     return f"{text}:"
 
 
 def solve(prompt: str) -> str:
     """The response to a sum: every step with its result."""
-    total, *rest = _terms(prompt)
+    first, *rest = re.findall(r"[+-]?\d+", prompt)
+    total, width = int(first), len(first) + 1
     steps = []
     for term in rest:
-        steps.append(f"{total}{term:+d}={total + term}")
-        total += term
+        result = total + int(term)
+        steps.append(f"{total:0{width}d}{term}={result:0{width}d}")
+        total = result
     return ";".join(steps)
 
 
@@ -133,8 +134,3 @@ def encode(text: str, length: int) -> np.ndarray:
 
 def decode(ids: np.ndarray) -> str:
     return "".join(ALPHABET[i] for i in ids)
-
-
-def _terms(prompt: str) -> list[int]:
-    """The numbers of a sum with their signs."""
-    return [int(x) for x in prompt.removesuffix(":").replace("-", "+-").split("+")]

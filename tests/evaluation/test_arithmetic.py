@@ -11,7 +11,7 @@ from models import HistoryConfig
 from models.llada import LladaConfig, LladaMDM
 from pipeline.sources.arithmetic import ALPHABET, encode
 
-SUITE = ArithmeticSuite(sums=6, numbers=(2, 2), digits=(1, 1))
+SUITE = ArithmeticSuite(sums=6, numbers=(2, 2), digits=1)
 LENGTH = SUITE._source().length
 PACED = Decoder(max_steps=4, settings={"reveal_within": 0.5})
 
@@ -28,7 +28,7 @@ def path(*texts):
     states = np.stack([encode(text, LENGTH) for text in texts])
     return {
         "sample_id": texts[0],
-        "solution": encode("4+5:4+5=9", LENGTH).tobytes(),
+        "solution": encode("4+5:04+5=09", LENGTH).tobytes(),
         "start": states[0].tobytes(),
         "states": states.tobytes(),
         "forward_passes": len(texts) - 1,
@@ -41,10 +41,10 @@ def scores(*rows):
 
 def test_scores_of_paths_written_by_hand():
     hidden = "4+5:" + "_" * (LENGTH - 4)
-    right_away = path(hidden, "4+5:4+5=9")
-    mended = path(hidden, "4+5:4+5=8", "4+5:4+5=_", "4+5:4+5=9")
-    replayed = path(hidden, "4+5:4+5=8", "4+5:4+5=_", "4+5:4+5=8")
-    spoilt = path(hidden, "4+5:4+5=9", "4+5:_+5=9", "4+5:5+5=9")  # the answer is still right
+    right_away = path(hidden, "4+5:04+5=09")
+    mended = path(hidden, "4+5:04+5=08", "4+5:04+5=0_", "4+5:04+5=09")
+    replayed = path(hidden, "4+5:04+5=08", "4+5:04+5=0_", "4+5:04+5=08")
+    spoilt = path(hidden, "4+5:04+5=09", "4+5:0_+5=09", "4+5:05+5=09")  # the answer is still right
     found = scores(right_away, mended, replayed, spoilt)
     assert found["answer"] == 3 / 4
     assert found["steps_right"] == 2 / 4
