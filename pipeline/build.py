@@ -34,7 +34,7 @@ from pipeline.source import (
     unit_rng,
 )
 from pipeline.storage import Storage
-from pipeline.trajectory import count_true, sample_trajectories
+from pipeline.trajectory import blank_rows, count_true, sample_trajectories
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ def build_shard(plan: Plan, num_shards: int, unit: ShardUnit) -> tuple[int, int,
     drawn = sample_trajectories(
         examples.target, examples.editable, proposal, recipe.trajectories, rng
     )
+    drawn = blank_rows(drawn, recipe.trajectories, rng)
     data = encode_trajectories(TrajectoryRows(examples, drawn, recipe.trajectories.horizon))
 
     distances = distance_sums(proposal, examples)

@@ -11,6 +11,7 @@ once and kept in this form; states are expanded only to look at them.
     doubt    target → MASK → target        as for wrong, with wrong = target
 """
 
+import dataclasses
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -47,6 +48,9 @@ class TrajectoryConfig:
     doubt_share: float = 0.0
     """Of the positions that would start wrong, the share that starts right and is doubted; 0 is the
     paper's."""
+    blank_share: float = 0.0
+    """Share of the rows in which every editable position starts as MASK, as when a response is
+    written from nothing; 0 is the paper's."""
 
     def __post_init__(self) -> None:
         if self.horizon < 2:
@@ -60,7 +64,7 @@ class TrajectoryConfig:
             raise ValueError(
                 f"the noisy range must be 0 <= low <= high (<= 1 if a rate), got {low}, {high}"
             )
-        for name in ("wrong_share", "doubt_share"):
+        for name in ("wrong_share", "doubt_share", "blank_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
 
@@ -137,6 +141,24 @@ def sample_trajectories(
     row, position = np.divmod(at, target.shape[1])
     trajectories.wrong.ravel()[at] = proposal.draw(target.ravel()[at], row, position, rng)
     return trajectories
+
+
+def blank_rows(
+    drawn: Trajectories, config: TrajectoryConfig, rng: np.random.Generator
+) -> Trajectories:
+    """The same with `blank_share` of the rows drawn anew: all of E follows the mask rule."""
+    if config.blank_share == 0:
+        return drawn
+    is_blank = rng.random(len(drawn.target)) < config.blank_share
+    where = is_blank[:, None] & drawn.editable
+    rule = np.full(np.count_nonzero(where), np.uint8(Rule.MASK))
+    masked_at, revealed_at = sample_boundaries(rule, config.horizon, rng)
+    drawn = dataclasses.replace(
+        drawn, **{x: getattr(drawn, x).copy() for x in ("wrong", "masked_at", "revealed_at")}
+    )
+    drawn.wrong[where] = drawn.target[where]
+    drawn.masked_at[where], drawn.revealed_at[where] = masked_at, revealed_at
+    return drawn
 
 
 def sample_noisy(

@@ -23,7 +23,7 @@ from pipeline import (
     state_at,
     wrong_digit,
 )
-from pipeline.trajectory import sample_boundaries, sample_noisy, sample_subsets
+from pipeline.trajectory import blank_rows, sample_boundaries, sample_noisy, sample_subsets
 
 MASK, VOCAB = 0, 10
 COUNT = TrajectoryConfig(noisy_count=(3, 7), doubt_share=0.3)
@@ -198,6 +198,24 @@ def test_doubt_is_a_share_of_what_would_start_wrong():
     assert abs((rules == Rule.DOUBT).mean() - 0.1) < 0.01
     assert (draw(300, 10).rules() == Rule.DOUBT).any()
     assert not (draw(300, 10, TrajectoryConfig(noisy_count=(3, 7))).rules() == Rule.DOUBT).any()
+
+
+def test_blank_rows_are_all_masked_at_first_and_others_stay_as_they_were():
+    law = TrajectoryConfig(noisy_rate=(0.2, 0.5), wrong_share=1.0, blank_share=0.25)
+    target = np.ones((4000, 6), np.uint8)
+    editable = np.tile([False, True, True, True, True, True], (4000, 1))
+    before = sample_trajectories(
+        target, editable, Uniform(np.arange(1, 5)), law, np.random.default_rng(1)
+    )
+    after = blank_rows(before, law, np.random.default_rng(2))
+    check_trajectories(after, horizon=law.horizon, vocab_size=5, mask_id=0)
+    is_blank = (state_at(after, 0, 0) == 0).sum(1) == 5
+    assert 0.22 < is_blank.mean() < 0.28
+    for name in ("wrong", "masked_at", "revealed_at"):
+        assert np.array_equal(getattr(after, name)[~is_blank], getattr(before, name)[~is_blank])
+    revealed = np.bincount(after.revealed_at[is_blank][:, 1:].ravel(), minlength=7)
+    assert revealed[0] == 0
+    assert revealed[1:].std() < 0.1 * revealed[1:].mean()  # U{1..T}
 
 
 def test_source_moves_only_where_the_images_differ():
