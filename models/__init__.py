@@ -7,10 +7,14 @@ from models.checkpoint import CheckpointError, create, fingerprint, load, save
 from models.decoding import RevisionPolicy, revise
 from models.dream import DreamConfig, DreamMDM
 from models.history import HistoryConfig
+from models.image_tokenizer import ImageTokenizer
+from models.image_tokens import ImageLayout
 from models.llada import LladaConfig, LladaMDM
 from models.masked_lm import MaskedLM, MaskedLMConfig
 from models.revision import Action, Revision
 from models.sudoku import SudokuConfig, SudokuMDM
+from models.tokenizer_folder import load_tokenizer, save_tokenizer, tokenizer_fingerprint
+from models.vq import PatchVQ, PatchVQConfig
 
 __all__ = [
     "P2",
@@ -21,10 +25,14 @@ __all__ = [
     "DreamConfig",
     "DreamMDM",
     "HistoryConfig",
+    "ImageLayout",
+    "ImageTokenizer",
     "LladaConfig",
     "LladaMDM",
     "MaskedLM",
     "MaskedLMConfig",
+    "PatchVQ",
+    "PatchVQConfig",
     "ReMDM",
     "Revision",
     "RevisionPolicy",
@@ -34,6 +42,9 @@ __all__ = [
     "create",
     "fingerprint",
     "load",
+    "load_tokenizer",
     "revise",
     "save",
+    "save_tokenizer",
+    "tokenizer_fingerprint",
 ]
