@@ -19,11 +19,14 @@ from safetensors.torch import save_file
 from models.config import from_mapping
 from models.folder import CheckpointError, replaced
 from models.image_tokenizer import ImageTokenizer
+from models.published_vq import CLASS, load_published
 from models.vq import PatchVQ, PatchVQConfig
 from models.weights import WEIGHTS, read_weights
 
 FORMAT = 1
 CONFIG = "config.json"
+INNER = "vqvae"
+"""Where Lumina-DiMOO's folder has its tokeniser."""
 
 
 def save_tokenizer(tokenizer: PatchVQ, path: str | os.PathLike[str]) -> None:
@@ -45,11 +48,13 @@ def load_tokenizer(
     """Read an image tokeniser's folder, ready to encode and decode.
 
     Args:
-        path: The folder.
+        path: The folder: ours, diffusers', or a model's that has the latter in `vqvae`.
         device: Where to put the weights; the CPU when none.
     """
-    folder, device = Path(path), torch.device(device or "cpu")
+    folder, device = _folder(path), torch.device(device or "cpu")
     settings = _read_settings(folder)
+    if settings.get("_class_name") == CLASS:
+        return load_published(folder).to(device).eval().requires_grad_(False)
     if not settings.keys() >= {"format", "kind", "config"}:
         raise CheckpointError(
             f"{folder / CONFIG} is no image tokeniser's: it has no format, kind and config"
@@ -71,13 +76,18 @@ def load_tokenizer(
 
 def tokenizer_fingerprint(path: str | os.PathLike[str]) -> str:
     """A short hash of a tokeniser's config and weights: the same bytes, the same codes."""
-    folder = Path(path)
+    folder = _folder(path)
     _read_settings(folder)
     total = hashlib.sha256()
     for file in (folder / CONFIG, *sorted(folder.glob("*.safetensors"))):
         with file.open("rb") as opened:
             total.update(hashlib.file_digest(opened, "sha256").digest())
     return total.hexdigest()[:16]
+
+
+def _folder(path: str | os.PathLike[str]) -> Path:
+    inner = Path(path) / INNER
+    return inner if (inner / CONFIG).is_file() else Path(path)
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:

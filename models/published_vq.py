@@ -1,0 +1,62 @@
+"""Lumina-DiMOO's image tokeniser, aMUSEd's VQ, through diffusers' `VQModel`.
+
+Read from the folder it is published in, config.json and safetensors. diffusers is imported only
+when there is one to read: `pip install remask[image]`.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from models.folder import CheckpointError
+from models.image_tokenizer import ImageTokenizer
+
+WEIGHTS = "diffusion_pytorch_model.safetensors"
+CLASS = "VQModel"
+"""As config.json names it, under `_class_name`."""
+
+
+class DiffusersVQ(ImageTokenizer):
+    """A `VQModel` behind our interface; it was trained on pictures in 0 .. 1."""
+
+    kind = "diffusers_vq"
+
+    def __init__(self, vq: Any) -> None:
+        super().__init__()
+        self.vq, self.config = vq, vq.config
+        self.num_codes = vq.config.num_vq_embeddings
+        self.patch = 2 ** (len(vq.config.block_out_channels) - 1)  # each block but one halves
+
+    def _encode(self, images: Tensor) -> Tensor:
+        latents = self.vq.encode(images).latents  # [B, C, h, w]
+        codes = self.vq.quantize(latents)[2][2]
+        return codes.view(len(images), *latents.shape[2:])
+
+    def _decode(self, codes: Tensor) -> Tensor:
+        entries = self.vq.quantize.embedding(codes).movedim(-1, 1)  # [B, C, h, w]
+        latents = self.vq.post_quant_conv(entries)
+        is_spatial = self.vq.config.norm_type == "spatial"
+        return self.vq.decoder(latents, entries if is_spatial else None)
+
+
+def load_published(folder: Path) -> DiffusersVQ:
+    """Read a folder that diffusers wrote; all of its weights must be there and fit."""
+    try:
+        from diffusers import VQModel
+    except ImportError as error:
+        raise RuntimeError(
+            f"{folder} needs diffusers, which is not installed; pip install 'remask[image]'"
+        ) from error
+    if not (folder / WEIGHTS).is_file():
+        raise CheckpointError(f"{folder} lacks {WEIGHTS}; pickled weights are not read")
+    try:
+        vq, found = VQModel.from_pretrained(
+            folder, use_safetensors=True, local_files_only=True, output_loading_info=True
+        )
+    except (OSError, ValueError, TypeError, RuntimeError) as error:
+        raise CheckpointError(f"{folder} cannot be read by diffusers: {error}") from error
+    for name in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        if found[name]:
+            raise CheckpointError(f"{folder / WEIGHTS}: {name} {sorted(found[name])[:3]}")
+    return DiffusersVQ(vq)
