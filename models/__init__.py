@@ -6,10 +6,12 @@ from models.beliefs import Sampling
 from models.checkpoint import CheckpointError, create, fingerprint, load, save
 from models.decoding import RevisionPolicy, revise
 from models.dream import DreamConfig, DreamMDM
+from models.edit_rows import EditLayout
 from models.history import HistoryConfig
 from models.image_tokenizer import ImageTokenizer
 from models.image_tokens import ImageLayout
 from models.llada import LladaConfig, LladaMDM
+from models.lumina import LuminaConfig, LuminaMDM
 from models.masked_lm import MaskedLM, MaskedLMConfig
 from models.revision import Action, Revision
 from models.sudoku import SudokuConfig, SudokuMDM
@@ -24,11 +26,14 @@ __all__ = [
     "CheckpointError",
     "DreamConfig",
     "DreamMDM",
+    "EditLayout",
     "HistoryConfig",
     "ImageLayout",
     "ImageTokenizer",
     "LladaConfig",
     "LladaMDM",
+    "LuminaConfig",
+    "LuminaMDM",
     "MaskedLM",
     "MaskedLMConfig",
     "PatchVQ",

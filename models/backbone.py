@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from models.edit_rows import EditLayout
 from models.history import HistoryConfig
 
 
@@ -35,6 +36,8 @@ class Backbone(nn.Module, ABC):
     """Further names that files may have for a tensor, to its name here."""
     history: HistoryConfig
     """How past states reach this model: what it was trained with."""
+    layout: EditLayout | None = None
+    """How image edits lie in its rows, if it makes images."""
     blocks: nn.ModuleList
     """The layers that follow one another: Muon's matrices, and the units of recomputation."""
 
@@ -71,6 +74,10 @@ class Backbone(nn.Module, ABC):
         forbidden = torch.tensor([self.mask_id, *self.excluded_ids], device=device)
         allowed = torch.ones(self.vocab_size, dtype=torch.bool, device=device)
         return allowed.index_fill_(0, forbidden, False)
+
+    def can_say(self, ids: Tensor) -> Tensor:
+        """Which ids the head has a probability for at all, bool like ids; MASK aside."""
+        return torch.ones_like(ids, dtype=torch.bool)
 
     def fits(self, vocab_size: int) -> bool:
         """Is it a model of ids below vocab_size? Published ones have unused rows after these."""

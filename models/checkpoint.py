@@ -4,8 +4,9 @@
     model.safetensors    one tensor per parameter
     README.md            where it comes from, if it was trained by a recipe
 
-Folders as LLaDA, Dream and masked language models are published are read too (`published.py`).
-Nothing is unpickled and no code is run from a checkpoint. A folder appears whole or not at all.
+Folders as LLaDA, Lumina-DiMOO, Dream and masked language models are published are read too
+(`published.py`). Nothing is unpickled and no code is run from a checkpoint. A folder appears whole
+or not at all.
 """
 
 import dataclasses
@@ -27,6 +28,7 @@ from models.dream import DreamConfig, DreamMDM
 from models.folder import CheckpointError, check_replaceable, replaced
 from models.history import HistoryConfig
 from models.llada import LladaConfig, LladaMDM
+from models.lumina import LuminaConfig, LuminaMDM
 from models.masked_lm import MaskedLM, MaskedLMConfig
 from models.published import find_published, read_config
 from models.sudoku import SudokuConfig, SudokuMDM
@@ -49,6 +51,7 @@ SHIPPED = Path(__file__).parent / "checkpoints"
 BACKBONES: dict[str, tuple[type, type]] = {
     DreamMDM.kind: (DreamConfig, DreamMDM),
     LladaMDM.kind: (LladaConfig, LladaMDM),
+    LuminaMDM.kind: (LuminaConfig, LuminaMDM),
     MaskedLM.kind: (MaskedLMConfig, MaskedLM),
     SudokuMDM.kind: (SudokuConfig, SudokuMDM),
 }

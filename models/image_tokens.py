@@ -85,6 +85,3 @@ class ImageLayout:
     @property
     def _last(self) -> int:
         return self.code_offset + self.num_codes - 1
-
-
-LUMINA = ImageLayout()

@@ -4,6 +4,7 @@ Parameters have the names and shapes of the published weights. Small ones of the
 text models of one's own.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -69,7 +70,7 @@ class LladaMDM(Backbone):
         self.mask_id, self.vocab_size = config.mask_token_id, config.vocab_size
         self.max_length = config.max_sequence_length
         self.excluded_ids = config.excluded_ids
-        self.model = nn.ModuleDict({"transformer": _transformer(config)})
+        self.model = nn.ModuleDict({"transformer": _transformer(config, self.make_head)})
         for name, parameter in self.named_parameters():
             if parameter.ndim == 2:
                 # Small enough that a fresh model is near uniform, and deep ones do not blow up.
@@ -99,19 +100,26 @@ class LladaMDM(Backbone):
             return F.linear(hidden, self.token_embedding)
         return self._parts["ff_out"](hidden)
 
+    @staticmethod
+    def make_head(config: LladaConfig) -> nn.Linear:
+        """The head, where it is not the embedding."""
+        return nn.Linear(config.d_model, config.vocab_size, bias=False)
+
     @property
     def _parts(self) -> nn.ModuleDict:
         return self.model["transformer"]  # pyright: ignore[reportReturnType]
 
 
-def _transformer(config: LladaConfig) -> nn.ModuleDict:
+def _transformer(
+    config: LladaConfig, make_head: Callable[[LladaConfig], nn.Linear]
+) -> nn.ModuleDict:
     parts: dict[str, nn.Module] = {
         "wte": nn.Embedding(config.vocab_size, config.d_model),
         "blocks": nn.ModuleList(_Block(config) for _ in range(config.n_layers)),
         "ln_f": RMSNorm(config.d_model, config.rms_norm_eps),
     }
     if not config.weight_tying:
-        parts["ff_out"] = nn.Linear(config.d_model, config.vocab_size, bias=False)
+        parts["ff_out"] = make_head(config)
     return nn.ModuleDict(parts)
 
 

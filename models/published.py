@@ -6,14 +6,16 @@ backbone does not have are refused, for they would load and compute something el
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from models.config import from_mapping
 from models.dream import DreamConfig, DreamMDM
+from models.edit_rows import EditLayout
 from models.folder import CheckpointError
 from models.llada import LladaConfig, LladaMDM
+from models.lumina import LuminaConfig, LuminaMDM
 from models.masked_lm import FAMILIES, MaskedLM, MaskedLMConfig
 from models.tokens import find_mask, read_tokens
 from models.weights import Rename
@@ -44,6 +46,8 @@ MASKED_LM_FIXED = {
     "quantization_config": None,
     "position_embedding_type": "absolute",  # others were given up by transformers, silently
 }
+LUMINA_CLASS = "LLaDAForMultiModalGeneration"
+"""Of Lumina-DiMOO, whose model_type is LLaDA's."""
 NOT_SHAPE = re.compile(
     r"_.*|model_type|architectures|auto_map|mask_token_id|(torch_)?dtype|transformers_version"
     r"|attn_implementation"
@@ -72,6 +76,8 @@ def find_published(folder: Path, settings: Settings) -> Published:
         raise CheckpointError(
             f"{folder} holds a {kind!r} model; known model_types are {sorted(PUBLISHED)}"
         )
+    if kind == "llada" and LUMINA_CLASS in (settings.get("architectures") or ()):
+        return LUMINA
     return PUBLISHED[kind]
 
 
@@ -86,12 +92,25 @@ def read_config(folder: Path, settings: Settings) -> Any:
 
 
 def _read_llada(settings: Settings, folder: Path) -> LladaConfig:
+    return _with_tokens(LladaConfig, _llada_values(settings), settings, folder)
+
+
+def _read_lumina(settings: Settings, folder: Path) -> LuminaConfig:
+    values = _llada_values(settings)
+    values["mask_token_id"] = settings.get("mask_token_id") or LuminaConfig().mask_token_id
+    ids = read_tokens(folder).ids
+    # Without them the whole template counts as the instruction.
+    layout = EditLayout(text_begin_id=ids.get("<user>"), text_end_id=ids.get("</user>"))
+    return replace(from_mapping(LuminaConfig, values, "config"), layout=layout)
+
+
+def _llada_values(settings: Settings) -> dict[str, Any]:
     _check_fixed(settings, LLADA_FIXED)
     names = ("d_model", "n_layers", "n_heads", "mlp_hidden_size", "max_sequence_length")
     values = _pick(settings, names, ("n_kv_heads", "rope_theta", "rms_norm_eps", "weight_tying"))
     values.setdefault("n_kv_heads", values["n_heads"])
     rows = settings.get("embedding_size") or _pick(settings, ("vocab_size",))["vocab_size"]
-    return _with_tokens(LladaConfig, values | {"vocab_size": rows}, settings, folder)
+    return values | {"vocab_size": rows}
 
 
 def _llada_names(config: LladaConfig) -> Rename:
@@ -162,6 +181,8 @@ def _pick(
         raise ValueError(f"it lacks {missing}")
     return found
 
+
+LUMINA = Published(LuminaMDM.kind, _read_lumina, _llada_names)
 
 # A new kind is one line here.
 PUBLISHED: dict[str, Published] = {

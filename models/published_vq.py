@@ -43,7 +43,7 @@ class DiffusersVQ(ImageTokenizer):
 def load_published(folder: Path) -> DiffusersVQ:
     """Read a folder that diffusers wrote; all of its weights must be there and fit."""
     try:
-        from diffusers import VQModel
+        from diffusers.models.autoencoders.vq_model import VQModel
     except ImportError as error:
         raise RuntimeError(
             f"{folder} needs diffusers, which is not installed; pip install 'remask[image]'"
@@ -51,11 +51,12 @@ def load_published(folder: Path) -> DiffusersVQ:
     if not (folder / WEIGHTS).is_file():
         raise CheckpointError(f"{folder} lacks {WEIGHTS}; pickled weights are not read")
     try:
-        vq, found = VQModel.from_pretrained(
+        loaded: Any = VQModel.from_pretrained(
             folder, use_safetensors=True, local_files_only=True, output_loading_info=True
         )
     except (OSError, ValueError, TypeError, RuntimeError) as error:
         raise CheckpointError(f"{folder} cannot be read by diffusers: {error}") from error
+    vq, found = loaded
     for name in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if found[name]:
             raise CheckpointError(f"{folder / WEIGHTS}: {name} {sorted(found[name])[:3]}")

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.image_tokens import LUMINA, ImageLayout
+from models.image_tokens import ImageLayout
 
 SMALL = ImageLayout(code_offset=10, num_codes=5, newline_id=3, begin_id=1, end_id=2)
 
@@ -50,6 +50,6 @@ def test_marks_must_differ_from_the_codes_and_from_one_another():
 
 
 def test_lumina_writes_512_pixels_square_as_1056_ids():
-    ids = LUMINA.to_tokens(torch.full((32, 32), 8191))
+    ids = ImageLayout().to_tokens(torch.full((32, 32), 8191))
     assert len(ids) == 1056
     assert ids[:33].tolist() == [134547] * 32 + [126084]
