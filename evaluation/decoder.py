@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from models import P2, Absorbing, ReMDM, RevisionPolicy
+from models import P2, Absorbing, Guidance, ReMDM, RevisionPolicy, TwoPhase
 from models.config import from_mapping
 from models.decoding import Policy
 
@@ -12,6 +12,7 @@ POLICIES: dict[str, type] = {
     "absorbing": Absorbing,
     "remdm": ReMDM,
     "p2": P2,
+    "two_phase": TwoPhase,
 }
 
 
@@ -19,9 +20,11 @@ POLICIES: dict[str, type] = {
 class Decoder:
     """One way to decode."""
 
-    policy: Literal["revision", "absorbing", "remdm", "p2"] = "revision"
+    policy: Literal["revision", "absorbing", "remdm", "p2", "two_phase"] = "revision"
     settings: dict[str, Any] = field(default_factory=dict)
     """Of the policy: {margin: 0.5} for revision, {kind: conf} for remdm."""
+    guidance: Guidance | None = None
+    """Of image edits: {text: 2.5, image: 4.0}."""
     max_steps: int = 32
     start: Literal["given", "oracle"] = "given"
     """`given` starts from the sample as it is; `oracle` is told where it is wrong, and starts with

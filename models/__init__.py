@@ -7,6 +7,7 @@ from models.checkpoint import CheckpointError, create, fingerprint, load, save
 from models.decoding import RevisionPolicy, revise
 from models.dream import DreamConfig, DreamMDM
 from models.edit_rows import EditLayout
+from models.guidance import Guidance
 from models.history import HistoryConfig
 from models.image_tokenizer import ImageTokenizer
 from models.image_tokens import ImageLayout
@@ -16,6 +17,7 @@ from models.masked_lm import MaskedLM, MaskedLMConfig
 from models.revision import Action, Revision
 from models.sudoku import SudokuConfig, SudokuMDM
 from models.tokenizer_folder import load_tokenizer, save_tokenizer, tokenizer_fingerprint
+from models.two_phase import TwoPhase
 from models.vq import PatchVQ, PatchVQConfig
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "DreamConfig",
     "DreamMDM",
     "EditLayout",
+    "Guidance",
     "HistoryConfig",
     "ImageLayout",
     "ImageTokenizer",
@@ -44,6 +47,7 @@ __all__ = [
     "Sampling",
     "SudokuConfig",
     "SudokuMDM",
+    "TwoPhase",
     "create",
     "fingerprint",
     "load",

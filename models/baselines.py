@@ -12,7 +12,7 @@ from torch import Tensor
 
 from models import noise
 from models.beliefs import Ranking, Sampling
-from models.decoding import View, block_index, highest
+from models.decoding import Standing, View, block_index, highest
 
 Order = Literal["low_confidence", "random", "entropy", "margin"]
 ReMDMKind = Literal["cap", "rescale", "conf", "loop"]
@@ -31,8 +31,6 @@ class Absorbing:
     block_length: int | None = None
     sampling: Sampling = field(default_factory=Sampling)
 
-    reads_visible: bool = field(default=False, init=False)
-
     def __post_init__(self) -> None:
         if self.order not in get_args(Order):
             raise ValueError(f"order must be one of {list(get_args(Order))}, got {self.order!r}")
@@ -42,6 +40,9 @@ class Absorbing:
     @property
     def ranking(self) -> Ranking:
         return self.order if self.order in ("entropy", "margin") else "probability"
+
+    def reads(self, now: Standing) -> Tensor:
+        return now.is_masked
 
     def act(self, view: View) -> tuple[Tensor, Tensor]:
         nothing = torch.zeros_like(view.is_masked)
@@ -64,8 +65,8 @@ class Absorbing:
         budget = masks // steps + (view.step - first < masks % steps)
         return nothing, highest(score, view.is_masked & (block == now), budget)
 
-    def is_finished(self, idle_steps: Tensor) -> Tensor:
-        return torch.ones_like(idle_steps, dtype=torch.bool)  # without masks nothing can happen
+    def is_finished(self, now: Standing) -> Tensor:
+        return torch.ones_like(now.idle_steps, dtype=torch.bool)  # without masks nothing can happen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +91,6 @@ class ReMDM:
     sampling: Sampling = field(default_factory=lambda: Sampling(temperature=1.0, top_p=0.9))
 
     ranking: Ranking = field(default="probability", init=False)
-    reads_visible: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(ReMDMKind):
@@ -103,6 +103,9 @@ class ReMDM:
                 f"{self.turn_off}, {self.turn_on}, {self.alpha_on}"
             )
 
+    def reads(self, now: Standing) -> Tensor:
+        return now.is_masked
+
     def act(self, view: View) -> tuple[Tensor, Tensor]:
         left = view.max_steps - view.step
         time, time_next = left / view.max_steps, (left - 1) / view.max_steps
@@ -114,8 +117,8 @@ class ReMDM:
         reveal = view.is_masked & (view.noise.uniform(positions, noise.REVEAL) < reveal_rate)
         return remask, reveal
 
-    def is_finished(self, idle_steps: Tensor) -> Tensor:
-        return torch.zeros_like(idle_steps, dtype=torch.bool)  # any token may yet be re-masked
+    def is_finished(self, now: Standing) -> Tensor:
+        return torch.zeros_like(now.idle_steps, dtype=torch.bool)  # any token may yet be re-masked
 
     def alpha(self, time: float) -> float:
         """α_t, the share of tokens expected visible."""
@@ -149,7 +152,9 @@ class P2:
     sampling: Sampling = field(default_factory=lambda: Sampling(temperature=1.0))
 
     ranking: Ranking = field(default="probability", init=False)
-    reads_visible: bool = field(default=True, init=False)
+
+    def reads(self, now: Standing) -> Tensor:
+        return now.editable
 
     def act(self, view: View) -> tuple[Tensor, Tensor]:
         size = view.editable.sum(-1, keepdim=True)
@@ -157,5 +162,5 @@ class P2:
         stays = highest(view.beliefs.confidence, view.editable, size - num_masked)
         return view.is_visible & ~stays, view.is_masked & stays
 
-    def is_finished(self, idle_steps: Tensor) -> Tensor:
-        return torch.zeros_like(idle_steps, dtype=torch.bool)
+    def is_finished(self, now: Standing) -> Tensor:
+        return torch.zeros_like(now.idle_steps, dtype=torch.bool)

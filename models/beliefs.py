@@ -6,6 +6,7 @@ the logits of a large vocabulary never exist for a whole batch.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,6 +50,20 @@ class Beliefs:
     """What reveals are ranked by, higher first: log_prob, -entropy, or the lead p₁ - p₂."""
     doubt: Tensor
     """log p(MASK) - log p(current token), over V ∪ {MASK}; -inf where nothing was read."""
+    mask_log_prob: Tensor
+    """log p(MASK) over V ∪ {MASK}; -inf where nothing was read."""
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """What the model would say under other conditions, and how far to move away from it."""
+
+    hidden: Tensor
+    """Final hidden states, [B, N, D]; of any value in rows where it was not run."""
+    scale: Tensor
+    """s, [B, N]: logits l become l + s (l - l_other)."""
+    is_run: Tensor
+    """Rows that the model was run on, bool [B]."""
 
 
 def read_beliefs(
@@ -60,6 +75,7 @@ def read_beliefs(
     sampling: Sampling,
     ranking: Ranking,
     noise: Noise,
+    contrasts: Sequence[Contrast] = (),
 ) -> Beliefs:
     """Apply the head at the chosen positions and boil its logits down.
 
@@ -71,27 +87,43 @@ def read_beliefs(
         sampling: How the candidate is drawn.
         ranking: What confidence means.
         noise: Randomness for drawing, by row, step and position.
+        contrasts: Whatever the logits are moved away from.
     """
     rows, positions = where.nonzero(as_tuple=True)  # [P] each
     blank = torch.full(tokens.shape, -math.inf, device=tokens.device)
-    beliefs = Beliefs(tokens.clone(), blank, blank.clone(), blank.clone())
+    beliefs = Beliefs(tokens.clone(), *(blank.clone() for _ in range(4)))
     forbidden = ~backbone.allowed_ids
     for row, position in zip(
         *(x.split(max(1, CHUNK_ELEMENTS // backbone.vocab_size)) for x in (rows, positions)),
         strict=True,
     ):
-        logits = backbone.head(hidden[row, position]).float()  # [P, V]
         at = (row, position)
+        logits = _contrasted(backbone, hidden, contrasts, at)  # [P, V]
         current = logits.gather(1, tokens[at][:, None])[:, 0]
         beliefs.doubt[at] = logits[:, backbone.mask_id] - current
+        total = logits.logsumexp(-1)
+        beliefs.mask_log_prob[at] = logits[:, backbone.mask_id] - total
         log_probs = _truncate(logits.masked_fill(forbidden, -math.inf).log_softmax(-1), sampling)
         candidate = _draw(log_probs, sampling, noise, row, position)
         log_prob = log_probs.gather(1, candidate[:, None])[:, 0]
-        _check_finite(logits, log_prob, row, position, noise)
+        _check_finite(total, log_prob, row, position, noise)
         beliefs.candidate[at] = candidate
         beliefs.log_prob[at] = log_prob
         beliefs.confidence[at] = _confidence(log_probs, log_prob, ranking)
     return beliefs
+
+
+def _contrasted(
+    backbone: Backbone, hidden: Tensor, contrasts: Sequence[Contrast], at: tuple[Tensor, Tensor]
+) -> Tensor:
+    plain = backbone.head(hidden[at]).float()  # [P, V]
+    logits = plain
+    for contrast in contrasts:
+        other = backbone.head(contrast.hidden[at]).float()
+        # What no condition allows stays ruled out: -inf less -inf is no number.
+        away = torch.where(plain == -math.inf, 0.0, plain - other)
+        logits = logits + contrast.scale[at][:, None] * away
+    return logits
 
 
 def _truncate(log_probs: Tensor, sampling: Sampling) -> Tensor:
@@ -126,10 +158,10 @@ def _confidence(log_probs: Tensor, log_prob: Tensor, ranking: Ranking) -> Tensor
 
 
 def _check_finite(
-    logits: Tensor, log_prob: Tensor, row: Tensor, position: Tensor, noise: Noise
+    total: Tensor, log_prob: Tensor, row: Tensor, position: Tensor, noise: Noise
 ) -> None:
     """-inf rules a token out and is fine; NaN, +inf, or nothing left to choose from is not."""
-    bad = ~(logits.logsumexp(-1).isfinite() & log_prob.isfinite())
+    bad = ~(total.isfinite() & log_prob.isfinite())
     if bad.any():
         first = int(bad.nonzero()[0])
         raise ValueError(

@@ -13,15 +13,16 @@ import torch
 from torch import Tensor
 
 from models.backbone import Backbone
-from models.beliefs import Beliefs, Ranking, Sampling, read_beliefs
+from models.beliefs import Beliefs, Contrast, Ranking, Sampling, read_beliefs
+from models.guidance import Guidance, Guide
 from models.history import HistoryConfig, HistoryState
 from models.noise import Noise
 from models.revision import Action, Record, Revision, join
 
 
 @dataclass(frozen=True)
-class View:
-    """All that a policy may look at when it decides on a step; tensors are [B, N] unless noted."""
+class Standing:
+    """Where a decode stands before the model is asked; tensors are [B, N] unless noted."""
 
     tokens: Tensor
     start: Tensor
@@ -31,13 +32,23 @@ class View:
     """Editable and now MASK."""
     is_visible: Tensor
     """Editable and now a token."""
-    beliefs: Beliefs
+    ever_masked: Tensor
+    """MASK at the start or at some step."""
+    idle_steps: Tensor
+    """Steps without an action up to now, [B]."""
     revealed_with: Tensor
     """log p of each token when it was revealed; 0 for those given at the start."""
     step: int
     max_steps: int
     mask_id: int
     noise: Noise
+
+
+@dataclass(frozen=True)
+class View(Standing):
+    """All that a policy may look at when it decides on a step."""
+
+    beliefs: Beliefs
 
 
 class Policy(Protocol):
@@ -49,18 +60,17 @@ class Policy(Protocol):
     @property
     def ranking(self) -> Ranking: ...
 
-    @property
-    def reads_visible(self) -> bool:
-        """Are beliefs needed at visible positions too?"""
+    def reads(self, now: Standing) -> Tensor:
+        """Where beliefs are needed for the step, bool [B, N]."""
         ...
 
     def act(self, view: View) -> tuple[Tensor, Tensor]:
         """What to re-mask among the visible and what to reveal among the masked, bool [B, N]."""
         ...
 
-    def is_finished(self, idle_steps: Tensor) -> Tensor:
-        """Which rows need no further step, bool [B], by the steps they took no action in. Rows
-        that still hold a MASK go on whatever the answer."""
+    def is_finished(self, now: Standing) -> Tensor:
+        """Which rows need no further step, bool [B]. Rows that still hold a MASK go on whatever the
+        answer."""
         ...
 
 
@@ -87,7 +97,6 @@ class RevisionPolicy:
     sampling: Sampling = field(default_factory=Sampling)
 
     ranking: Ranking = field(default="probability", init=False)
-    reads_visible: bool = field(default=True, init=False)
 
     def __post_init__(self) -> None:
         ways = (self.reveal_count, self.reveal_threshold, self.reveal_within)
@@ -106,6 +115,9 @@ class RevisionPolicy:
         if self.patience < 1:
             raise ValueError(f"patience must be at least 1 step, got {self.patience}")
 
+    def reads(self, now: Standing) -> Tensor:
+        return now.editable
+
     def act(self, view: View) -> tuple[Tensor, Tensor]:
         may_remask, may_reveal = view.is_visible, view.is_masked
         if self.block_length is not None:
@@ -115,8 +127,8 @@ class RevisionPolicy:
             may_reveal = may_reveal & (block == opened)
         return self._remask(view.beliefs, may_remask), self._reveal(view, may_reveal)
 
-    def is_finished(self, idle_steps: Tensor) -> Tensor:
-        return idle_steps >= self.patience
+    def is_finished(self, now: Standing) -> Tensor:
+        return now.idle_steps >= self.patience
 
     def _remask(self, beliefs: Beliefs, eligible: Tensor) -> Tensor:
         remask = eligible & (beliefs.doubt > self.margin)  # a tie keeps
@@ -151,6 +163,7 @@ def revise(
     *,
     history: HistoryConfig | None = None,
     policy: Policy | None = None,
+    guidance: Guidance | None = None,
     max_steps: int,
     attention_mask: Tensor | None = None,
     seed: int = 0,
@@ -168,6 +181,7 @@ def revise(
         editable: E, bool [B, N]; all positions but padding when none. Others never change.
         history: How past states are seen; as the backbone was trained when none.
         policy: The rule; `RevisionPolicy()` when none.
+        guidance: Away from what the model would do without instruction or source; for images.
         max_steps: Steps at most, besides the closing one.
         attention_mask: Bool [B, N], false at padding.
         seed: Of policies that draw, from 0 to 2^63 - 1.
@@ -198,6 +212,7 @@ def revise(
             editable[rows].to(device),
             history or backbone.history,
             policy or RevisionPolicy(),
+            guidance,
             max_steps,
             None if attention_mask is None else attention_mask[rows].to(device),
             seed,
@@ -241,6 +256,7 @@ def _revise_batch(
     editable: Tensor,
     history: HistoryConfig,
     policy: Policy,
+    guidance: Guidance | None,
     max_steps: int,
     attention_mask: Tensor | None,
     seed: int,
@@ -249,23 +265,27 @@ def _revise_batch(
     rows = _Rows(
         tokens, editable, attention_mask, row_ids, HistoryState(history, backbone.token_embedding)
     )
+    rows.ever_masked = rows.is_masked(backbone.mask_id)
+    if guidance is not None:
+        without_text = HistoryState(history, backbone.token_embedding)
+        rows.guide = Guide(guidance, backbone, without_text)
     record = Record(tokens)
     rows.keep(editable.any(-1))
     for step in range(max_steps):
-        has_masks = rows.is_masked(backbone.mask_id).any(-1)
-        rows.keep(has_masks | ~policy.is_finished(rows.idle_steps))
+        now = rows.standing(backbone.mask_id, step, max_steps, seed)
+        rows.keep(now.is_masked.any(-1) | ~policy.is_finished(now))
         if rows.index.numel() == 0:
             break
-        view = _look(backbone, rows, policy, step, max_steps, seed)
+        view, passes = _look(backbone, rows, policy, step, max_steps, seed)
         remask, reveal = policy.act(view)
-        _apply(rows, record, view, remask, reveal, backbone.mask_id)
+        _apply(rows, record, view, remask, reveal, passes)
     left_masked = torch.zeros_like(record.steps)
     rows.keep(rows.is_masked(backbone.mask_id).any(-1))
     if rows.index.numel() > 0:
-        view = _look(backbone, rows, policy, max_steps, max_steps, seed)
+        view, passes = _look(backbone, rows, policy, max_steps, max_steps, seed)
         left_masked[rows.index] = view.is_masked.sum(-1)
         nothing = torch.zeros_like(view.is_masked)
-        _apply(rows, record, view, nothing, view.is_masked, backbone.mask_id)
+        _apply(rows, record, view, nothing, view.is_masked, passes)
     return record.finish(left_masked)
 
 
@@ -288,9 +308,28 @@ class _Rows:
         self.history = history
         self.idle_steps = torch.zeros_like(self.index)
         self.revealed_with = torch.zeros(tokens.shape, device=tokens.device)
+        self.ever_masked = torch.zeros_like(editable)
+        self.guide: Guide | None = None
 
     def is_masked(self, mask_id: int) -> Tensor:
         return self.editable & (self.tokens == mask_id)
+
+    def standing(self, mask_id: int, step: int, max_steps: int, seed: int) -> Standing:
+        is_masked = self.is_masked(mask_id)
+        return Standing(
+            tokens=self.tokens,
+            start=self.start,
+            editable=self.editable,
+            is_masked=is_masked,
+            is_visible=self.editable & ~is_masked,
+            ever_masked=self.ever_masked,
+            idle_steps=self.idle_steps,
+            revealed_with=self.revealed_with,
+            step=step,
+            max_steps=max_steps,
+            mask_id=mask_id,
+            noise=Noise(seed, step, self.row_ids),
+        )
 
     def keep(self, wanted: Tensor) -> None:
         """Let the other rows go."""
@@ -299,57 +338,53 @@ class _Rows:
         for name in ("index", "tokens", "start", "editable", "row_ids", "idle_steps"):
             setattr(self, name, getattr(self, name)[wanted])
         self.revealed_with = self.revealed_with[wanted]
+        self.ever_masked = self.ever_masked[wanted]
         if self.attention_mask is not None:
             self.attention_mask = self.attention_mask[wanted]
         self.history.select(wanted)
+        if self.guide is not None:
+            self.guide.select(wanted)
 
 
 def _look(
     backbone: Backbone, rows: _Rows, policy: Policy, step: int, max_steps: int, seed: int
-) -> View:
-    """Run the model on the rows' current state, with their past."""
-    is_masked = rows.is_masked(backbone.mask_id)
-    is_visible = rows.editable & ~is_masked
+) -> tuple[View, Tensor | int]:
+    """Run the model on the rows' current state, with their past; and how often it was run."""
+    now = rows.standing(backbone.mask_id, step, max_steps, seed)
+    where = policy.reads(now)
     embeds = rows.history.update(rows.tokens).to(backbone.token_embedding.dtype)
     hidden = backbone.hidden(embeds, attention_mask=rows.attention_mask)
-    noise = Noise(seed, step, rows.row_ids)
+    contrasts: list[Contrast] = []
+    if rows.guide is not None:
+        contrasts = rows.guide.look(rows.tokens, embeds, rows.attention_mask, where, now.is_masked)
     beliefs = read_beliefs(
         backbone,
         hidden,
         rows.tokens,
-        rows.editable if policy.reads_visible else is_masked,
+        where,
         sampling=policy.sampling,
         ranking=policy.ranking,
-        noise=noise,
+        noise=now.noise,
+        contrasts=contrasts,
     )
-    return View(
-        tokens=rows.tokens,
-        start=rows.start,
-        editable=rows.editable,
-        is_masked=is_masked,
-        is_visible=is_visible,
-        beliefs=beliefs,
-        revealed_with=rows.revealed_with,
-        step=step,
-        max_steps=max_steps,
-        mask_id=backbone.mask_id,
-        noise=noise,
-    )
+    passes = 1 + sum(contrast.is_run for contrast in contrasts)
+    return View(**vars(now), beliefs=beliefs), passes
 
 
 def _apply(
-    rows: _Rows, record: Record, view: View, remask: Tensor, reveal: Tensor, mask_id: int
+    rows: _Rows, record: Record, view: View, remask: Tensor, reveal: Tensor, passes: Tensor | int
 ) -> None:
     """Carry the actions out and write them down."""
     revealed = torch.where(reveal, view.beliefs.candidate, rows.tokens)
-    rows.tokens = torch.where(remask, mask_id, revealed)
+    rows.tokens = torch.where(remask, view.mask_id, revealed)
+    rows.ever_masked = rows.ever_masked | remask
     rows.revealed_with = torch.where(reveal, view.beliefs.log_prob, rows.revealed_with)
     acted = (remask | reveal).any(-1)
     rows.idle_steps = torch.where(acted, 0, rows.idle_steps + 1)
     actions = torch.where(view.is_masked, Action.WAIT, Action.KEEP).to(torch.int8)
     actions[remask] = Action.REMASK
     actions[reveal] = Action.REVEAL
-    record.add(rows.index, rows.tokens, actions)
+    record.add(rows.index, rows.tokens, actions, passes)
 
 
 def _check_start(

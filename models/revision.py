@@ -27,7 +27,7 @@ class RevisionStats:
     steps: Tensor
     """Steps taken, the closing reveal included."""
     forward_passes: Tensor
-    """Times the model was run on this row."""
+    """Times the model was run on this row, for guidance too."""
     remasked: Tensor
     revealed: Tensor
     left_masked: Tensor
@@ -46,6 +46,10 @@ class Revision:
     """`Action` taken between them, [K, B, N] int8; KEEP once a row has finished."""
     stats: RevisionStats
 
+    def edit_mask(self) -> Tensor:
+        """Where a token was re-masked at some step, bool [B, N]: what the model chose to edit."""
+        return (self.actions == Action.REMASK).any(0)
+
 
 class Record:
     """All states and actions of a batch, finished rows included."""
@@ -54,8 +58,9 @@ class Record:
         self.states = [tokens.to(torch.int32)]
         self.actions: list[Tensor] = []
         self.steps = torch.zeros(tokens.shape[0], dtype=torch.long, device=tokens.device)
+        self.passes = torch.zeros_like(self.steps)
 
-    def add(self, index: Tensor, tokens: Tensor, actions: Tensor) -> None:
+    def add(self, index: Tensor, tokens: Tensor, actions: Tensor, passes: Tensor | int) -> None:
         state = self.states[-1].clone()
         state[index] = tokens.to(torch.int32)
         taken = torch.zeros_like(state, dtype=torch.int8)
@@ -63,13 +68,14 @@ class Record:
         self.states.append(state)
         self.actions.append(taken)
         self.steps[index] += 1
+        self.passes[index] += passes
 
     def finish(self, left_masked: Tensor) -> Revision:
         trajectory = torch.stack(self.states)
         actions = torch.stack(self.actions) if self.actions else trajectory[:0].to(torch.int8)
         stats = RevisionStats(
             steps=self.steps,
-            forward_passes=self.steps.clone(),  # one per step taken
+            forward_passes=self.passes,
             remasked=(actions == Action.REMASK).sum((0, 2)),
             revealed=(actions == Action.REVEAL).sum((0, 2)),
             left_masked=left_masked,
