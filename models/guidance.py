@@ -76,8 +76,7 @@ class Guide:
             contrasts.append(self._run(unsaid, kept, attention_mask, guided, self._guidance.text))
         if self._guidance.image:
             blind = without_image(self._backbone, embeds, self._layout.source_cells(tokens))
-            kept = torch.ones_like(is_masked)
-            contrasts.append(self._run(blind, kept, attention_mask, guided, self._guidance.image))
+            contrasts.append(self._run(blind, None, attention_mask, guided, self._guidance.image))
         return contrasts
 
     def select(self, rows: Tensor) -> None:
@@ -87,7 +86,7 @@ class Guide:
     def _run(
         self,
         embeds: Tensor,
-        kept: Tensor,
+        kept: Tensor | None,
         attention_mask: Tensor | None,
         guided: Tensor,
         scale: float,
@@ -95,13 +94,16 @@ class Guide:
         is_run = guided.any(-1)
         hidden = torch.zeros_like(embeds)
         if is_run.any():
-            mask = None if attention_mask is None else attention_mask[is_run]
-            hidden[is_run] = hidden_of_kept(self._backbone, embeds[is_run], kept[is_run], mask)
+            parts = (None if x is None else x[is_run] for x in (kept, attention_mask))
+            hidden[is_run] = hidden_of_kept(self._backbone, embeds[is_run], *parts)
         return Contrast(hidden, scale * guided.float(), is_run)
 
 
 def hidden_of_kept(
-    backbone: Backbone, embeds: Tensor, kept: Tensor, attention_mask: Tensor | None = None
+    backbone: Backbone,
+    embeds: Tensor,
+    kept: Tensor | None,
+    attention_mask: Tensor | None = None,
 ) -> Tensor:
     """Final hidden states of rows from which positions were taken out, [B, N, D].
 
@@ -111,10 +113,10 @@ def hidden_of_kept(
     Args:
         backbone: The model.
         embeds: Its input, [B, N, D].
-        kept: Bool [B, N].
+        kept: Bool [B, N]; everything when none.
         attention_mask: Bool [B, N], false at padding; none when there is no padding.
     """
-    if kept.all():
+    if kept is None or kept.all():
         return backbone.hidden(embeds, attention_mask=attention_mask)
     order = (~kept).to(torch.uint8).argsort(dim=-1, stable=True)  # [B, N]
     is_there = kept if attention_mask is None else kept & attention_mask

@@ -15,7 +15,7 @@ _MULTIPLY_2 = 0x94D049BB133111EB - (1 << 64)
 _INCREMENT = 0x9E3779B97F4A7C15 - (1 << 64)
 
 # Streams keep the uses of one (row, step, position) apart.
-ORDER, REVEAL, REMASK, TOKEN, RATE, MASKING = range(6)
+ORDER, REVEAL, REMASK, TOKEN, RATE, MASKING, DROP_TEXT, DROP_IMAGE = range(8)
 
 
 @dataclass(frozen=True)

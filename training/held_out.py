@@ -49,7 +49,7 @@ class HeldOut:
             counts, tally = both[:6], both[6:]
         rows, exact, positions, right, fixed, broken = counts.tolist()
         return {
-            **Tally(tally).summary(),
+            **Tally(tally).summary(learner.config),
             "exact": exact / max(rows, 1),
             "right": right / max(positions, 1),
             "fixed": fixed / max(rows, 1),

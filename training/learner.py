@@ -10,8 +10,10 @@ from torch import Tensor, nn
 
 from kernels import state_at
 from models import Backbone
+from models.guidance import edit_layout, hidden_of_kept, without_image
 from models.history import encode_rows
 from models.noise import MASKING, RATE, Noise
+from training.dropout import Given, drop_conditions
 from training.loader import Batch
 from training.objective import BINS, ObjectiveConfig, OracleLoss, masked_loss, oracle_loss
 
@@ -42,9 +44,11 @@ class Learner(nn.Module):
 
         Args:
             batch: Trajectory rows.
-            step: Of training; with a row's number it decides what is masked in `sft`.
+            step: Of training; with a row's number it decides what is masked in `sft`, and what a
+                row goes without.
         """
-        loss = self._revision_loss(batch) if self.config.kind == "rm" else self._masked(batch, step)
+        given = self._given(batch, step)
+        loss = self._revision_loss(given) if self.config.kind == "rm" else self._masked(given, step)
         return loss.total, _sums(loss, batch, self.weight(batch))
 
     def weight(self, batch: Batch) -> float:
@@ -54,7 +58,17 @@ class Learner(nn.Module):
         moving = int((batch.editable & (batch.revealed_at > 0)).sum())
         return int(batch.editable.sum()) + moving * (self.config.edit_weight - 1)
 
-    def _revision_loss(self, batch: Batch) -> OracleLoss:
+    def _given(self, batch: Batch, step: int) -> Given:
+        """The batch, with conditions left out of some rows while training."""
+        if not self.training or not self.config.drops:
+            return Given(batch)
+        layout = edit_layout(self.backbone, "objective.text_dropout or image_dropout")
+        noise = Noise(self._seed, step, batch.row_ids)
+        return drop_conditions(batch, layout, self.config, noise)
+
+    def _revision_loss(self, given: Given) -> OracleLoss:
+        batch = given.batch
+        self._check_said(batch, batch.editable)
         state = state_at(
             batch.target,
             batch.wrong,
@@ -65,7 +79,7 @@ class Learner(nn.Module):
         )
         return oracle_loss(
             self.backbone.head,
-            self._hidden(batch, self._horizon),
+            self._hidden(given, self._horizon),
             state=state,
             target=batch.target,
             wrong=batch.wrong,
@@ -76,8 +90,13 @@ class Learner(nn.Module):
             config=self.config,
         )
 
-    def _masked(self, batch: Batch, step: int) -> OracleLoss:
-        maskable = batch.is_token if self.config.kind == "pretrain" else batch.editable
+    def _masked(self, given: Given, step: int) -> OracleLoss:
+        batch = given.batch
+        if self.config.kind == "pretrain":
+            maskable = batch.is_token & self.backbone.can_say(batch.target)
+        else:
+            maskable = batch.editable
+            self._check_said(batch, maskable)
         noise = Noise(self._seed, step, batch.row_ids)
         rate = LOWEST_RATE + (1 - LOWEST_RATE) * noise.uniform(1, RATE)[:, 0]  # [B]
         is_masked = maskable & (noise.uniform(maskable.shape[1], MASKING) < rate[:, None])
@@ -91,7 +110,7 @@ class Learner(nn.Module):
         )
         return masked_loss(
             self.backbone.head,
-            self._hidden(masked, 1),
+            self._hidden(replace(given, batch=masked), 1),
             target=batch.target,
             maskable=maskable,
             is_masked=is_masked,
@@ -101,8 +120,8 @@ class Learner(nn.Module):
             config=self.config,
         )
 
-    def _hidden(self, batch: Batch, horizon: int) -> Tensor:
-        weight = self.backbone.token_embedding
+    def _hidden(self, given: Given, horizon: int) -> Tensor:
+        batch, weight = given.batch, self.backbone.token_embedding
         embeds = encode_rows(
             weight,
             batch.target,
@@ -114,10 +133,24 @@ class Learner(nn.Module):
             horizon=horizon,
             config=self.backbone.history,
         )
+        embeds = embeds.to(weight.dtype)
+        if given.blind is not None:
+            embeds = without_image(self.backbone, embeds, given.blind)
         attention_mask = None if bool(batch.is_token.all()) else batch.is_token
         with torch.autocast(weight.device.type, torch.bfloat16, enabled=self._mixed):
-            hidden = self.backbone.hidden(embeds.to(weight.dtype), attention_mask=attention_mask)
+            hidden = hidden_of_kept(self.backbone, embeds, given.kept, attention_mask)
         return hidden.to(weight.dtype)
+
+    def _check_said(self, batch: Batch, where: Tensor) -> None:
+        """Raise ValueError for targets that the head has no probability for."""
+        unsaid = where & ~self.backbone.can_say(batch.target)
+        if unsaid.any():
+            row, position = unsaid.nonzero()[0].tolist()
+            raise ValueError(
+                f"row {int(batch.row_ids[row])} is editable at position {position}, where its "
+                f"target is {int(batch.target[row, position])}; a {self.backbone.kind} cannot say "
+                "that id. Build shards whose layout is the model's"
+            )
 
 
 @dataclass
@@ -138,8 +171,9 @@ class Tally:
     def tokens(self) -> int:
         return int(self.sums[2])
 
-    def summary(self) -> dict[str, float]:
-        """Means, by name; parts without a position are left out."""
+    def summary(self, config: ObjectiveConfig | None = None) -> dict[str, float]:
+        """Means, by name; parts without a position are left out. With the objective's config, each
+        optional term that is on also has its weight, and its share of the loss after it."""
         values = self.sums.tolist()
         weight, _, _, loss, unlikelihood, ordering = values[:HEAD]
         count = weight or 1.0
@@ -152,10 +186,13 @@ class Tally:
                     f"{name}_accuracy": correct / positions,
                     f"{name}_count": positions,
                 }
-        if unlikelihood:
-            found["unlikelihood"] = unlikelihood / count
-        if ordering:
-            found["ordering"] = ordering / count
+        for name, term in (("unlikelihood", unlikelihood), ("ordering", ordering)):
+            term_weight = getattr(config, f"{name}_weight", 0.0)
+            if term or term_weight:
+                found[name] = term / count
+            if term_weight:
+                found[f"{name}_weight"] = term_weight
+                found[f"{name}_share"] = term_weight * term / loss if loss else 0.0
         visible, belief, wrong = self.sums[HEAD + 3 * len(PARTS) :].view(3, BINS)
         if visible.sum() > 0:
             found["calibration_error"] = float((belief - wrong).abs().sum() / visible.sum())

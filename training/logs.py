@@ -85,7 +85,7 @@ class Log:
         now = time.monotonic()
         seconds, self._since = now - self._since, now
         line = {
-            **tally.summary(),
+            **tally.summary(self._plan.recipe.objective),
             "lr": rate * self._plan.recipe.optimizer.lr,
             "rows_per_s": round(rows / max(seconds, 1e-9), 1),
             "tokens_per_s": round(tokens / max(seconds, 1e-9), 1),

@@ -39,6 +39,10 @@ class ObjectiveConfig:
     ordering_weight: float = 0.0
     """Of max(0, margin - log p(target) + log p(wrong)) at masked positions once wrong."""
     ordering_margin: float = 1.0
+    text_dropout: float = 0.0
+    """Share of rows that go without their instruction. For image edits that are to be guided."""
+    image_dropout: float = 0.0
+    """Share of rows that go without their source image."""
 
     def __post_init__(self) -> None:
         if not 0 < self.floor < 1:
@@ -46,6 +50,14 @@ class ObjectiveConfig:
         for name in ("edit_weight", "unlikelihood_weight", "ordering_weight", "ordering_margin"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"objective.{name} must be 0 or more, got {getattr(self, name)}")
+        for name in ("text_dropout", "image_dropout"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"objective.{name} must lie in [0, 1], got {getattr(self, name)}")
+
+    @property
+    def drops(self) -> bool:
+        """Do some rows go without a condition?"""
+        return self.text_dropout > 0 or self.image_dropout > 0
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import torch
 from models import Backbone, HistoryConfig, create, fingerprint, load
 from models.adapter import add_lora, is_adapter
 from models.checkpoint import outline
+from models.guidance import edit_layout
 from training.loader import Loader, Order
 from training.recipe import TrainRecipe
 from training.shard_set import ShardSet
@@ -101,6 +102,8 @@ def _check_model(plan: Plan) -> None:
     recipe = plan.recipe
     with torch.device("meta"):
         backbone = outline(recipe.start) if recipe.start else create(recipe.model or {})
+    if recipe.objective.drops:
+        edit_layout(backbone, "objective.text_dropout or image_dropout")
     both = [x for x in (plan.train, plan.held_out) if x is not None]
     longest = max(n for x in both for n in x.table["longest"])
     if backbone.max_length is not None and longest > backbone.max_length:
