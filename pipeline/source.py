@@ -57,7 +57,7 @@ class Plan:
         """All that the output depends on."""
         facts = {"tokenizer": self.tokenizer, "data": self.data, "backbone": self.backbone}
         content = self.recipe.content
-        content["source"] = _without_paths(content["source"])
+        content["source"] = without_paths(content["source"])
         return content | {"found": facts}
 
     @property
@@ -178,10 +178,10 @@ def _starts_name(unit: Unit) -> str:
     return f"{unit.name}.starts.parquet"
 
 
-def _without_paths(values: dict[str, Any]) -> dict[str, Any]:
+def without_paths(values: dict[str, Any]) -> dict[str, Any]:
     """Settings without those that say where something is: what it holds counts."""
     return {
-        key: _without_paths(value) if isinstance(value, dict) else value
+        key: without_paths(value) if isinstance(value, dict) else value
         for key, value in values.items()
         if key not in PATHS
     }

@@ -22,7 +22,7 @@ from PIL import Image
 
 from pipeline.edits.pair import split_words
 from pipeline.edits.scenes import EDITS, ScenePairs, Thing
-from pipeline.images import Picture, Region, read_picture
+from pipeline.images import Picture, read_picture
 from pipeline.rows import hash_share
 from pipeline.storage import absolute
 
@@ -105,7 +105,7 @@ class EmojiPairs(ScenePairs):
             return tuple(emoji.tones)
         return () if emoji.tones else emoji.hues
 
-    def draw(self, canvas: Picture, thing: Thing) -> Region:
+    def draw(self, canvas: Picture, thing: Thing) -> None:
         emoji = self._chosen[thing.name]
         picture = emoji.tones.get(thing.look, emoji.picture)
         if thing.look in HUES:
@@ -114,7 +114,6 @@ class EmojiPairs(ScenePairs):
         shade = np.asarray(small)
         # The pictures stand on white, so multiplied into the canvas white lets it through.
         canvas[:] = (canvas.astype(np.uint16) * shade + 127) // 255
-        return shade.min(-1) < 255
 
     def thing_words(self) -> Iterator[str]:
         yield from self._chosen

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.edits.pair import EditPair, check_numbers, split_words
-from pipeline.images import Picture, Region
+from pipeline.images import Picture
 from pipeline.rows import hash_share
 
 BACKGROUNDS = {
@@ -141,8 +141,8 @@ class ScenePairs(ABC):
         """The looks that one of LOOK_EDITS may give it."""
 
     @abstractmethod
-    def draw(self, canvas: Picture, thing: Thing) -> Region:
-        """Draw a thing over a cell of the canvas, in place; where it is, bool like the cell."""
+    def draw(self, canvas: Picture, thing: Thing) -> None:
+        """Draw a thing over a cell of the canvas, in place."""
 
     @abstractmethod
     def thing_words(self) -> Iterator[str]:
@@ -161,15 +161,12 @@ class ScenePairs(ABC):
     def pair(self, split: str, number: int) -> EditPair:
         check_numbers(split, number, self.num_pairs())
         edit = self.edit(split, number)
-        source, was = self.render(edit.before, edit.cell)
-        target, now = self.render(edit.after, edit.cell)
         return EditPair(
             f"{self.kind}{self.seed}-{split}-{number:07d}",
             edit.kind,
             edit.instruction,
-            source,
-            target,
-            (was | now) if edit.kind != "nothing" else np.zeros_like(was),
+            self.render(edit.before),
+            self.render(edit.after),
         )
 
     def edit(self, split: str, number: int) -> SceneEdit:
@@ -182,20 +179,16 @@ class ScenePairs(ABC):
             if all((share < self.held_out_share) == wants_held_out for share in shares):
                 return found
 
-    def render(self, scene: Scene, cell: int) -> tuple[Picture, Region]:
-        """A scene's picture, and where in it the thing of a cell is."""
+    def render(self, scene: Scene) -> Picture:
+        """A scene's picture."""
         canvas = np.empty((self.side, self.side, 3), np.uint8)
         canvas[:] = BACKGROUNDS[scene.background]
-        region, step = np.zeros((self.side, self.side), np.bool_), self.side // self.grid
-        for i, thing in enumerate(scene.things):
-            if thing is None:
-                continue
-            row, column = np.array(divmod(i, self.grid)) * step
-            there = slice(row, row + step), slice(column, column + step)
-            footprint = self.draw(canvas[there], thing)
-            if i == cell:
-                region[there] = footprint
-        return canvas, region
+        step = self.side // self.grid
+        for cell, thing in enumerate(scene.things):
+            if thing:
+                row, column = (i * step for i in divmod(cell, self.grid))
+                self.draw(canvas[row : row + step, column : column + step], thing)
+        return canvas
 
     def words(self) -> tuple[str, ...]:
         fixed = "make the replace with a add at remove"

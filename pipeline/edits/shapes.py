@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from pipeline.edits.scenes import ScenePairs, Thing
-from pipeline.images import Picture, Region
+from pipeline.images import Picture
 
 COLOURS = {
     "red": (214, 40, 40),
@@ -42,13 +42,12 @@ class ShapePairs(ScenePairs):
     def other_looks(self, thing: Thing, edit: str) -> tuple[str, ...]:
         return tuple(look for look in COLOURS if look != thing.look)
 
-    def draw(self, canvas: Picture, thing: Thing) -> Region:
+    def draw(self, canvas: Picture, thing: Thing) -> None:
         side = len(canvas)
         at = ((np.arange(side) + 0.5) / side * 2 - 1) / (1 - 2 * MARGIN)
         x, y = at[None, :], at[:, None]
-        footprint = SHAPES[thing.name](x, y) & (np.maximum(abs(x), abs(y)) <= 1)
-        canvas[footprint] = COLOURS[thing.look]
-        return footprint
+        is_inside = np.maximum(abs(x), abs(y)) <= 1
+        canvas[SHAPES[thing.name](x, y) & is_inside] = COLOURS[thing.look]
 
     def thing_words(self) -> Iterator[str]:
         yield from (*SHAPES, *COLOURS)

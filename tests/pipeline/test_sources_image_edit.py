@@ -160,9 +160,7 @@ def test_ray_workers_write_the_same_bytes(edits, tmp_path):
         )
         build.run(recipe)
         folder = tmp_path / f"data{workers}"
-        outputs.append(
-            {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*.parquet")}
-        )
+        outputs.append({p.relative_to(folder): p.read_bytes() for p in folder.rglob("*.parquet")})
     assert outputs[0] == outputs[1]
 
 
