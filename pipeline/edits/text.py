@@ -10,8 +10,8 @@ from models.image_tokens import ImageLayout
 from models.prompts import TextTokenizer
 from pipeline.edits.pair import split_words
 
-MASK, NEWLINE, BEGIN, END, UNCONDITIONAL, TEXT_END, UNKNOWN = range(7)
-"""The first ids of a word vocabulary; words follow."""
+PADDING, MASK, NEWLINE, BEGIN, END, UNCONDITIONAL, TEXT_END, UNKNOWN = range(8)
+"""The first ids of a word vocabulary; words follow. Batches are padded with 0, so MASK is not."""
 
 
 @dataclass(frozen=True, kw_only=True)

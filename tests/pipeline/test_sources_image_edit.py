@@ -1,6 +1,7 @@
 """Image edits from pairs to trajectory shards, with a real tokeniser of random weights."""
 
 import dataclasses
+import shutil
 
 import numpy as np
 import polars as pl
@@ -9,7 +10,6 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from models import PatchVQ, PatchVQConfig, save_tokenizer
 from models.edit_rows import EditLayout
 from models.image_tokens import ImageLayout
 from pipeline import build, open_manifest, read_rows, source, states
@@ -19,23 +19,14 @@ from pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig
 from pipeline.shards import main as shards_command
 from pipeline.sources.image_edit import ImageEditSource
 from pipeline.trajectory import TrajectoryConfig
-from tests.pipeline.pictures import write_plain
-
-SMALL = PatchVQConfig(patch=8, num_codes=64, code_width=8, width=16, blocks=1, reach=0)
+from tests.pipeline.pictures import write_plain, write_tokenizer
 
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
-    torch.manual_seed(0)
+    pictures = [ShapePairs().pair("train", i).source for i in range(16)]
     folder = tmp_path_factory.mktemp("vq") / "tokenizer"
-    vq = PatchVQ(SMALL)
-    with torch.no_grad():  # entries where shapes' own cells are, so that different cells differ
-        pictures = [ShapePairs().pair("train", i).source for i in range(16)]
-        images = torch.from_numpy(np.stack(pictures)).movedim(-1, 1).float() / 255
-        cells = vq.vectors(images).reshape(-1, 8).unique(dim=0)
-        vq.codebook.copy_(cells[torch.linspace(0, len(cells) - 1, 64).long()])
-    save_tokenizer(vq, folder)
-    return str(folder)
+    return write_tokenizer(folder, pictures, 8, 128)
 
 
 @pytest.fixture
@@ -65,7 +56,7 @@ def test_a_row_is_the_words_and_the_canvas_with_newlines(edits):
     editable = found.editable[3, : found.lengths[3]]
     assert editable.sum() == 16
     assert (np.array(row)[editable] >= 256).all()
-    assert found.vocabulary.allowed.tolist() == list(range(256, 256 + 64))
+    assert found.vocabulary.allowed.tolist() == list(range(256, 256 + 128))
 
 
 def test_rows_start_as_the_source_picture(edits):
@@ -208,8 +199,6 @@ def test_an_instruction_longer_than_the_context_is_left_out(edits):
 
 
 def test_the_key_follows_what_things_hold_not_where_they_are(edits, tokenizer, tmp_path):
-    import shutil
-
     elsewhere = str(shutil.copytree(tokenizer, tmp_path / "copy"))
 
     def key(**changes):
@@ -234,7 +223,7 @@ def test_mistakes_are_named(edits, tmp_path):
             trajectories=trajectories,
             proposal=ProposalConfig(kind="source"),
         )
-    with pytest.raises(ValueError, match="23 words, text.size 20 has room for 13; make it 30"):
+    with pytest.raises(ValueError, match="23 words, text.size 20 has room for 12; make it 31"):
         examples(edits(text=WordText(size=20)))
     with pytest.raises(ValueError, match="multiples of 8 pixels, got 36 × 36; resize"):
         examples(edits(pairs=ShapePairs(side=36)))
@@ -256,7 +245,7 @@ def published(tmp_path):
         additional_special_tokens=["<system>", "</system>", "<user>", "</user>"],
     )
     fast.save_pretrained(tmp_path / "text")
-    image = ImageLayout(code_offset=20, num_codes=64, newline_id=10, begin_id=11, end_id=12)
+    image = ImageLayout(code_offset=20, num_codes=128, newline_id=10, begin_id=11, end_id=12)
     ids = EditLayout(image=image, unconditional_id=13, answer_id=14, answer_end_id=15)
     return PublishedText(tokenizer=str(tmp_path / "text"), system="edit", ids=ids)
 
@@ -269,7 +258,7 @@ def test_a_published_prompt_has_the_source_before_its_last_token(edits, publishe
     assert row[row.index(12) + 1 : row.index(12) + 4] == [5, 14, 11]  # EOI </user> ANSWER BOI
     assert row[-2:] == [12, 15]
     assert found.vocabulary.mask_id == 1
-    assert found.vocabulary.size == 84
+    assert found.vocabulary.size == 148
     canvas = examples(edits(text=published), 2)
     assert canvas.target[0].tolist().count(11) == 1
 
@@ -277,7 +266,7 @@ def test_a_published_prompt_has_the_source_before_its_last_token(edits, publishe
 def test_published_mistakes_are_named(edits, published):
     other = dataclasses.replace(published.ids.image, num_codes=32)
     wrong = dataclasses.replace(published, ids=dataclasses.replace(published.ids, image=other))
-    with pytest.raises(ValueError, match="tokeniser has 64 codes, the model's ids are for 32"):
+    with pytest.raises(ValueError, match="tokeniser has 128 codes, the model's ids are for 32"):
         examples(edits(text=wrong))
     with pytest.raises(ValueError, match="template must have {instruction} in it"):
         dataclasses.replace(published, template="<user></user>")
@@ -285,8 +274,8 @@ def test_published_mistakes_are_named(edits, published):
 
 def test_ids_outside_the_codebook_are_refused(edits):
     source = edits()
-    codes = torch.full((4, 4), 64)
-    with pytest.raises(ValueError, match="codes must lie below num_codes 64, got 64 at"):
+    codes = torch.full((4, 4), 128)
+    with pytest.raises(ValueError, match="codes must lie below num_codes 128, got 128 at"):
         source.row("remove", codes, codes)
-    with pytest.raises(ValueError, match="codes must lie below num_codes 64, got 64 at"):
+    with pytest.raises(ValueError, match="codes must lie below num_codes 128, got 128 at"):
         source.decode(codes[None])
