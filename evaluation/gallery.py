@@ -1,12 +1,15 @@
-"""Pictures for the report: an edit, what it touched, and its steps, as small PNG files in text."""
+"""Image edits in the report: what each method made of the same samples, in small PNG files."""
 
 import base64
+from collections.abc import Mapping
+from html import escape
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from evaluation.results import Evaluation
 from pipeline.edits import EditPair
 from pipeline.images import Picture, to_png
 
@@ -84,3 +87,56 @@ def _pixels(cells: Bools, picture: Picture) -> Bools:
     """Cells of a grid as pixels of the picture."""
     rows, columns = (n // m for n, m in zip(picture.shape[:2], cells.shape, strict=True))
     return cells.repeat(rows, 0).repeat(columns, 1)
+
+
+def draw_gallery(evaluation: Evaluation) -> str:
+    """A section with a table for every sample, a row for every run that shows it; or nothing."""
+    samples: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for entry in evaluation.showcase:
+        for sample in entry["samples"]:
+            if "pictures" in sample:
+                samples.setdefault(sample["id"], []).append((run_name(entry), sample))
+    if not samples:
+        return ""
+    shown = "".join(_article(runs) for runs in samples.values())
+    return (
+        '<section id="gallery"><h2>Edits side by side</h2><p class="note">Re-masked cells are '
+        "striped. The difference is to the source as the tokeniser gives it back: white where "
+        "nothing changed, red and then black the more a pixel did.</p>"
+        f"{shown}</section>"
+    )
+
+
+def run_name(entry: Mapping[str, Any]) -> str:
+    """A run of the showcase in words."""
+    return ", ".join(str(entry[key]) for key in ("suite", "checkpoint", "decoder"))
+
+
+def _article(runs: list[tuple[str, Mapping[str, Any]]]) -> str:
+    sample = runs[0][1]
+    columns = ("source", "edit", "mask", "difference", "target")
+    titles = ("source", "edit", "re-masked", "difference", "target")
+    head = "".join(f'<th scope="col">{title}</th>' for title in titles)
+    body = "".join(
+        f'<tr><th scope="row">{escape(name)}</th>{"".join(_cell(run, c) for c in columns)}</tr>'
+        for name, run in runs
+    )
+    said = escape(sample["instruction"])
+    return (
+        f'<article class="edit"><h3>{said} <small>{escape(sample["id"])}</small></h3>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{said}">'
+        f'<table class="edits"><thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table>'
+        "</div></article>"
+    )
+
+
+def _cell(run: Mapping[str, Any], name: str) -> str:
+    told = {
+        "source": "the source",
+        "target": "the target",
+        "edit": f"the edit: {run['note']}",
+        "mask": "the source with the re-masked cells striped",
+        "difference": "how far the edit is from the source",
+    }
+    text = escape(told[name])
+    return f'<td><img src="data:image/png;base64,{run["pictures"][name]}" alt="{text}"></td>'
