@@ -25,7 +25,6 @@ from evaluation.scores import mean, ratio, share
 from evaluation.suite import Score, register
 from evaluation.vqa import VqaConfig, vqa_scores
 from models import Backbone, Revision, revise
-from models.revision import Action
 from pipeline.edits import EditPair
 from pipeline.images import ImageError, Picture, Region
 from pipeline.rows import pad
@@ -105,7 +104,7 @@ class ImageEditSuite:
         answers: list[float | None] = [None] * len(pairs)
         if self.vqa is not None:
             answers = [*vqa_scores(self.vqa, edited, [pair.instruction for pair in pairs])]
-        edit_mask = (revision.actions == Action.REMASK).any(0).numpy().astype(np.uint8)
+        edit_mask = revision.edit_mask().numpy().astype(np.uint8)
         codes = (x.flatten(1) + 1 for x in (target, source))
         return pa.table(
             {
@@ -174,6 +173,7 @@ class ImageEditSuite:
             start,
             editable,
             policy=decoder.make_policy(),
+            guidance=decoder.guidance,
             max_steps=decoder.max_steps,
             attention_mask=None if bool(is_token.all()) else is_token,
             seed=decoder.seed,

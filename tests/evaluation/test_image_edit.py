@@ -16,6 +16,7 @@ from evaluation.paths import Paths
 from evaluation.suite import make_suite
 from evaluation.suites.image_edit import CODES, ImageEditSuite
 from models import (
+    Guidance,
     HistoryConfig,
     LuminaConfig,
     LuminaMDM,
@@ -130,6 +131,17 @@ def test_other_models_start_from_a_blank_canvas_with_the_source_in_the_prompt(su
         CODES,
     )
     assert np.array_equal(told.states[0] == 0, told.start != told.solution)
+
+
+def test_guidance_and_the_two_phases_are_decoders_too(suite, model):
+    guided = Decoder(max_steps=2, guidance=Guidance(text=2.0, image=1.0))
+    passes = Paths.read(suite.predict(model, range(4), guided), CODES).forward_passes
+    plain = Paths.read(suite.predict(model, range(4), Decoder(max_steps=2)), CODES).forward_passes
+    assert (passes % 3 == 0).all()
+    assert (plain <= 3).all()
+    released = Decoder(policy="two_phase", max_steps=16, guidance=Guidance(text=4.0, at="masked"))
+    paths = Paths.read(suite.predict(model, range(4), released), CODES)
+    assert (paths.final > 0).all()
 
 
 def test_perfect_edits_have_perfect_scores(suite, table):
