@@ -26,9 +26,12 @@ class Decoder:
     guidance: Guidance | None = None
     """Of image edits: {text: 2.5, image: 4.0}."""
     max_steps: int = 32
-    start: Literal["given", "oracle"] = "given"
+    start: Literal["given", "oracle", "blank"] = "given"
     """`given` starts from the sample as it is; `oracle` is told where it is wrong, and starts with
-    those positions masked."""
+    those positions masked; `blank` starts with all masked, and of an image edit has the source
+    picture in its prompt instead."""
+    guidance: Guidance | None = None
+    """By instruction and source picture; for image edits."""
     seed: int = 0
     batch_size: int = 128
     """Samples decoded at once; changes nothing that comes out."""

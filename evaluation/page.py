@@ -1,7 +1,7 @@
 """The report as one HTML page that needs nothing else: no network, no fonts, no other files.
 
-All text from data is escaped. The page's own policy lets it load nothing, and run and style itself
-by `report.css` and `player.js` alone.
+All text from data is escaped. The page's own policy lets it load nothing but the pictures written
+into it, and run and style itself by `report.css` and `player.js` alone.
 """
 
 import base64
@@ -14,6 +14,7 @@ from typing import Any
 
 from evaluation.curves import make_charts
 from evaluation.figures import draw_chart
+from evaluation.gallery import draw_gallery, run_name
 from evaluation.glossary import MEANINGS
 from evaluation.results import Evaluation
 from evaluation.tables import NOTHING, Cell, Table, make_tables, readable
@@ -23,12 +24,15 @@ def render(evaluations: Sequence[Evaluation]) -> str:
     """The whole page."""
     tables = [make_tables(e.scores, e.tables) for e in evaluations]
     style, script = (_resource(name) for name in ("report.css", "player.js"))
-    policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}"
+    policy = (
+        f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}"
+    )
     body = [_summary(evaluations, tables)]
     for i, (evaluation, own) in enumerate(zip(evaluations, tables, strict=True)):
         name = evaluation.uri if len(evaluations) > 1 else ""
         body += [_tables_section(own, name), _charts_section(evaluation, name, f"chart-{i}")]
     body.append(_glossary(evaluations))
+    body += [draw_gallery(evaluation) for evaluation in evaluations]
     body.append(_player(evaluations))
     body += [_origin(evaluation) for evaluation in evaluations]
     return f"""<!doctype html>
@@ -181,9 +185,9 @@ def _glossary(evaluations: Sequence[Evaluation]) -> str:
 def _player(evaluations: Sequence[Evaluation]) -> str:
     runs = [
         {
-            "name": ", ".join(str(entry[key]) for key in ("suite", "checkpoint", "decoder")),
+            "name": run_name(entry),
             "group": evaluation.uri if len(evaluations) > 1 else "",
-            "samples": entry["samples"],
+            "samples": [{k: v for k, v in s.items() if k != "pictures"} for s in entry["samples"]],
         }
         for evaluation in evaluations
         for entry in evaluation.showcase

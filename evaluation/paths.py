@@ -1,6 +1,6 @@
 """What happened to sequences while they were decoded: to predictions, and read back from them.
 
-For models of few tokens, MASK being 0, and sequences of one length with one right answer.
+For sequences of one length with one right answer, MASK being 0 and ids small.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -18,13 +17,15 @@ Ints = NDArray[np.integer]
 Bools = NDArray[np.bool_]
 
 
-def path_columns(solution: Tensor, start: Tensor, revision: Revision) -> dict[str, Any]:
+def path_columns(
+    solution: Tensor, start: Tensor, revision: Revision, dtype: type = np.uint8
+) -> dict[str, Any]:
     """Columns of a prediction table, a row per sequence; `solution` and `start` are [B, N]."""
-    states = revision.trajectory.to(torch.uint8).numpy()  # [K+1, B, N]
+    states = revision.trajectory.numpy().astype(dtype)  # [K+1, B, N]
     steps = revision.stats.steps.tolist()
     return {
-        "solution": [x.tobytes() for x in solution.numpy().astype(np.uint8)],
-        "start": [x.tobytes() for x in start.numpy().astype(np.uint8)],
+        "solution": [x.tobytes() for x in solution.numpy().astype(dtype)],
+        "start": [x.tobytes() for x in start.numpy().astype(dtype)],
         "states": [states[: n + 1, row].tobytes() for row, n in enumerate(steps)],
         "forward_passes": pa.array(revision.stats.forward_passes.tolist(), pa.int32()),
     }
@@ -46,11 +47,11 @@ class Paths:
     forward_passes: Ints
 
     @classmethod
-    def read(cls, table: pa.Table) -> "Paths":
-        solution, start = (stack(table[name], np.uint8) for name in ("solution", "start"))
+    def read(cls, table: pa.Table, dtype: type = np.uint8) -> "Paths":
+        solution, start = (stack(table[name], dtype) for name in ("solution", "start"))
         length = solution.shape[1]
         paths = [
-            np.frombuffer(x.as_py(), np.uint8).reshape(-1, length) for x in table["states"]
+            np.frombuffer(x.as_py(), dtype).reshape(-1, length) for x in table["states"]
         ]  # [steps+1, N] each
         steps = np.array([len(x) - 1 for x in paths])
         longest = int(steps.max(initial=0)) + 1

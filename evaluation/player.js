@@ -53,16 +53,18 @@
   function chooseSample() {
     pause();
     sample = runs[runChoice.value].samples[sampleChoice.value];
-    const table = make("table");
+    const table = make("table", sample.steps ? "picture" : "");
+    const [most, narrow] = [26 / sample.columns, 82 / sample.columns];
+    table.style.setProperty("--side", `min(${most}rem, ${narrow}vw)`);
     table.append(make("caption", "hidden", `Sample ${sample.id}`));
     const body = table.createTBody();
     cells = sample.solution.map((_, i) => {
-      const [row, column] = [Math.floor(i / sample.side), i % sample.side];
+      const [row, column] = [Math.floor(i / sample.columns), i % sample.columns];
       if (column === 0) body.insertRow();
       const cell = body.rows[row].insertCell();
       cell.dataset.box = [
-        row && row % sample.box === 0 ? "box-top" : "",
-        column && column % sample.box === 0 ? "box-left" : "",
+        row && sample.box && row % sample.box === 0 ? "box-top" : "",
+        column && sample.box && column % sample.box === 0 ? "box-left" : "",
       ].join(" ");
       return cell;
     });
@@ -88,22 +90,27 @@
   function draw(cell, i, seen) {
     const kinds = ["masked", "remasked", "revealed", "wrong"].filter((kind) => seen[kind]);
     cell.className = ["cell", cell.dataset.box, ...kinds].join(" ").replace(/\s+/g, " ").trim();
-    const parts = [make("span", "digit", seen.masked ? "·" : seen.now)];
-    if (seen.remasked) parts.push(make("span", "was", `−${seen.before}`));
+    const isPicture = Boolean(sample.steps);  // a code's number says nothing, the picture does
+    const parts = [make("span", "digit", seen.masked ? "·" : isPicture ? "" : seen.now)];
+    if (seen.remasked) parts.push(make("span", "was", isPicture ? "−" : `−${seen.before}`));
     if (seen.revealed) parts.push(make("span", "new", "+"));
     if (seen.wrong) parts.push(make("span", "bad", "×"));
     cell.replaceChildren(...parts);
-    const said = [seen.masked ? "masked" : String(seen.now)];
-    if (seen.remasked) said.push(`just re-masked, was ${seen.before}`);
+    const said = [seen.masked ? "masked" : isPicture ? `code ${seen.now - 1}` : String(seen.now)];
+    if (seen.remasked) said.push(`just re-masked, was ${seen.before - isPicture}`);
     if (seen.revealed) said.push("just revealed");
     if (seen.wrong) said.push("wrong");
-    const [row, column] = [Math.floor(i / sample.side) + 1, (i % sample.side) + 1];
+    const [row, column] = [Math.floor(i / sample.columns) + 1, (i % sample.columns) + 1];
     cell.setAttribute("aria-label", `row ${row} column ${column}: ${said.join(", ")}`);
   }
 
   function show(wanted) {
     const last = sample.states.length - 1;
     step = Math.min(Math.max(wanted, 0), last);
+    if (sample.steps) {
+      const picture = `url("data:image/png;base64,${sample.steps[step]}")`;
+      board.firstChild.style.backgroundImage = picture;
+    }
     const seen = cells.map((_, i) => look(i));
     cells.forEach((cell, i) => draw(cell, i, seen[i]));
     const count = (kind) => seen.filter((cell) => cell[kind]).length;
@@ -111,7 +118,7 @@
     const said = step ? [`${count("remasked")} re-masked`, `${count("revealed")} revealed`] : [];
     said.push(step ? `${wrong} wrong left` : `${wrong} wrong at the start`);
     if (masked) said.push(`${masked} masked`);
-    if (!wrong && !masked) said.push("solved");
+    if (!wrong && !masked) said.push(sample.steps ? "as the target" : "solved");
     status.textContent = `step ${step} of ${last}: ${said.join(", ")}`;
     slider.value = step;
     slider.setAttribute("aria-valuetext", status.textContent);

@@ -1,5 +1,6 @@
 """What `remask eval` leaves in a folder, read and checked."""
 
+import base64
 import io
 import json
 import math
@@ -18,6 +19,9 @@ from pipeline.storage import Storage
 SCORES_FILE = "scores.parquet"
 EVALUATION_FILE = "evaluation.json"
 SHOWCASE_FILE = "showcase.json"
+
+PICTURES = ("source", "target", "edit", "mask", "difference")
+PNG = b"\x89PNG\r\n\x1a\n"
 
 C = TypeVar("C")
 
@@ -59,8 +63,9 @@ def read_evaluation(uri: str) -> Evaluation:
     for entry in _read_json(storage, SHOWCASE_FILE) if storage.exists(SHOWCASE_FILE) else ():
         try:
             name = f"{entry['suite']}, {entry['checkpoint']}, {entry['decoder']}"
-            if entry["kind"] == "sudoku":
-                showcase.append(entry | {"samples": [_checked(s) for s in entry["samples"]]})
+            if entry["kind"] in CHECKS:
+                check = CHECKS[entry["kind"]]
+                showcase.append(entry | {"samples": [check(s) for s in entry["samples"]]})
             else:
                 not_shown.append(f"{name}: samples of kind {entry['kind']} have no player yet")
         except (KeyError, TypeError, ValueError) as error:
@@ -106,7 +111,7 @@ def _read_json(storage: Storage, name: str) -> Any:
     return found
 
 
-def _checked(sample: dict[str, Any]) -> dict[str, Any]:
+def _checked_board(sample: dict[str, Any]) -> dict[str, Any]:
     """A Sudoku sample as the player takes it, every board of the right size."""
     side, boards = sample["side"], [sample["solution"], *sample["states"]]
     if not isinstance(side, int) or side < 1 or len(boards) < 2:
@@ -118,11 +123,46 @@ def _checked(sample: dict[str, Any]) -> dict[str, Any]:
     return {
         "id": str(sample["sample_id"]),
         "note": str(sample.get("note") or ""),
-        "side": side,
+        "columns": side,
         "box": box if box * box == side else side,
         "solution": sample["solution"],
         "states": sample["states"],
     }
+
+
+def _checked_edit(sample: dict[str, Any]) -> dict[str, Any]:
+    """An image edit as the gallery and the player take it: codes from 1, 0 for MASK."""
+    rows, columns, pictures = sample["rows"], sample["columns"], sample["pictures"]
+    grids, steps = [sample["solution"], *sample["states"]], sample["steps"]
+    if not all(isinstance(n, int) and n > 0 for n in (rows, columns)) or len(grids) < 2:
+        raise ValueError(f"an edit needs rows, columns and states, got {rows!r} and {columns!r}")
+    for grid in grids:
+        if len(grid) != rows * columns or not all(type(c) is int and c >= 0 for c in grid):
+            raise ValueError(f"sample {sample['sample_id']!r}: a grid is {rows * columns} codes")
+    if len(steps) != len(grids) - 1:
+        raise ValueError(f"{len(grids) - 1} states have {len(steps)} pictures")
+    return {
+        "id": str(sample["sample_id"]),
+        "note": str(sample.get("note") or ""),
+        "instruction": str(sample["instruction"]),
+        "columns": columns,
+        "box": 0,
+        "solution": sample["solution"],
+        "states": sample["states"],
+        "pictures": {name: _checked_png(pictures[name]) for name in PICTURES},
+        "steps": [_checked_png(step) for step in steps],
+    }
+
+
+def _checked_png(text: str) -> str:
+    """A PNG file in base64, and nothing else."""
+    if not base64.b64decode(text, validate=True).startswith(PNG):
+        raise ValueError("a picture is no PNG file")
+    return text
+
+
+CHECKS = {"sudoku": _checked_board, "image_edit": _checked_edit}
+"""By kind of suite: what makes a showcase's sample what the page takes, or raises."""
 
 
 def _damaged(path: str, reason: str) -> ValueError:

@@ -21,6 +21,7 @@ from pipeline.command import main_for
 from pipeline.jobs import ray_session, run_tasks
 from pipeline.progress import Meter, Summary
 from pipeline.proposal import Proposal, Uniform, wrong_digit
+from pipeline.proposal import Source as SourceTokens
 from pipeline.provenance import claim
 from pipeline.recipe import BuildRecipe, digest
 from pipeline.rows import SCHEMA_VERSION, Examples, TrajectoryRows, encode_trajectories
@@ -31,6 +32,7 @@ from pipeline.source import (
     example_units,
     make_plan,
     read_examples,
+    read_starts,
     unit_rng,
 )
 from pipeline.storage import Storage
@@ -116,6 +118,8 @@ def make_proposal(plan: Plan, unit: Unit, examples: Examples) -> Proposal:
             return Uniform(examples.vocabulary.allowed)
         case "top_k":
             return probe.read_proposals(plan, unit, examples)
+        case "source":
+            return SourceTokens(read_starts(plan, unit), examples.vocabulary.allowed.size)
 
 
 def distance_sums(proposal: Proposal, examples: Examples) -> np.ndarray:

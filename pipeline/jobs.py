@@ -63,7 +63,11 @@ def ray_session(workers: int | None) -> Iterator[int]:
 
 
 def run_tasks(
-    function: Callable[[Any], Any], units: Iterable[Any], *, workers: int | None
+    function: Callable[[Any], Any],
+    units: Iterable[Any],
+    *,
+    workers: int | None,
+    num_gpus: float = 0.0,
 ) -> Iterator[Any]:
     """Results of function(unit), in the order they come; in this process when workers is 0."""
     units = list(units)
@@ -73,7 +77,8 @@ def run_tasks(
     with ray_session(workers) as most:
         import ray
 
-        task = ray.remote(num_cpus=1, max_retries=WORKER_RETRIES)(_call)
+        actors_that_fit(ray.cluster_resources(), num_gpus)
+        task = ray.remote(num_cpus=1, num_gpus=num_gpus, max_retries=WORKER_RETRIES)(_call)
         shipped = ray.put(function)
         yield from _bounded(lambda unit: task.remote(shipped, unit), units, most)
 
@@ -124,8 +129,8 @@ def actors_that_fit(resources: Mapping[str, float], num_gpus: float) -> int:
     if room < 1:
         cores, gpus = resources.get("CPU", 0), resources.get("GPU", 0)
         raise ValueError(
-            f"the cluster has {cores:.0f} cores and {gpus:.0f} GPUs, a probing worker needs 1 and "
-            f"{num_gpus:g}; set run.gpus_per_probe to what is there"
+            f"the cluster has {cores:.0f} cores and {gpus:.0f} GPUs, a worker needs 1 and "
+            f"{num_gpus:g}; set the GPUs per worker in the recipe's run section to what is there"
         )
     return room
 

@@ -11,6 +11,7 @@ import yaml
 
 from models.config import from_mapping
 from pipeline.sources.arithmetic import ArithmeticSource
+from pipeline.sources.image_edit import ImageEditSource
 from pipeline.sources.sudoku import SudokuSource
 from pipeline.sources.text import TextSource
 from pipeline.trajectory import TrajectoryConfig
@@ -20,7 +21,8 @@ from pipeline.trajectory import TrajectoryConfig
 class ProposalConfig:
     """Where wrong tokens come from."""
 
-    kind: Literal["uniform", "wrong_digit", "top_k"] = "uniform"
+    kind: Literal["uniform", "wrong_digit", "top_k", "source"] = "uniform"
+    """`source` takes the tokens that the source wants revised: of an image edit, its picture's."""
     backbone: str | None = None
     """Checkpoint of the frozen model that top_k probes."""
     k: int = 50
@@ -45,6 +47,8 @@ class RunConfig:
 
     workers: int | None = None
     """Ray tasks at once: the cluster's cores when none. 0 runs in this process, without Ray."""
+    gpus_per_source: float = 0.0
+    """GPUs that each task of the source stage asks Ray for: image tokenisers use them."""
     gpus_per_probe: float = 0.0
     """GPUs that each probing actor asks Ray for."""
     tokens_per_batch: int = 16384
@@ -63,7 +67,7 @@ class BuildRecipe:
 
     output: str
     """Folder of the data set: any fsspec URI."""
-    source: SudokuSource | TextSource | ArithmeticSource
+    source: SudokuSource | TextSource | ArithmeticSource | ImageEditSource
     trajectories: TrajectoryConfig
     proposal: ProposalConfig = field(default_factory=ProposalConfig)
     seed: int = 0
@@ -80,6 +84,11 @@ class BuildRecipe:
             raise ValueError(f"seed must lie in 0 .. 2^63 - 1, got {self.seed}")
         if self.proposal.kind == "wrong_digit" and not isinstance(self.source, SudokuSource):
             raise ValueError("proposal.kind wrong_digit is for Sudoku; use uniform or top_k")
+        revises = isinstance(self.source, ImageEditSource) and self.source.source_in == "canvas"
+        if self.proposal.kind == "source" and not revises:
+            raise ValueError(
+                "proposal.kind source is for image edits with source_in: canvas; use another"
+            )
         for name in ("replicas", "examples_per_shard"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")

@@ -76,6 +76,11 @@ class Examples:
     vocabulary: Vocabulary
     num_skipped: int = 0
     """Records left out because they did not fit."""
+    starts: Ints | None = None
+    """What each row should be revised from, [B, N], where the source knows it; kept in a file of
+    its own."""
+    left_out: Sequence[str] = ()
+    """Which records those were and why, where the source says so; kept in a file of its own."""
 
     @property
     def is_token(self) -> Bools:

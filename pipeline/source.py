@@ -19,8 +19,11 @@ from pipeline.progress import Meter, Summary
 from pipeline.recipe import BuildRecipe, digest
 from pipeline.rows import Examples, decode_examples, encode_examples
 from pipeline.storage import Storage, absolute, check_kept
+from pipeline.trajectory import Ints
 
 SOURCE_STAGE, PROBE_STAGE, BUILD_STAGE = range(3)
+PATHS = ("file", "data", "folder", "images", "tokenizer")
+"""Settings of sources that name a place."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,7 @@ class Plan:
         """All that the output depends on."""
         facts = {"tokenizer": self.tokenizer, "data": self.data, "backbone": self.backbone}
         content = self.recipe.content
-        for path in ("file", "data", "tokenizer"):  # what they hold counts, not where they are
-            content["source"].pop(path, None)
+        content["source"] = without_paths(content["source"])
         return content | {"found": facts}
 
     @property
@@ -120,7 +122,13 @@ def make_examples(plan: Plan, unit: Unit) -> tuple[int, int, int]:
     """Write one unit's examples; return its rows, tokens and skipped records."""
     rng = unit_rng(plan, SOURCE_STAGE, unit)
     examples = plan.recipe.source.examples(unit.split, unit.first, unit.count, rng)
-    plan.examples.write(f"{unit.name}.parquet", encode_examples(examples))
+    if examples.left_out:
+        lines = "".join(f"{line}\n" for line in examples.left_out)
+        plan.examples.write(f"{unit.name}.left_out.txt", lines.encode())
+    if examples.starts is not None:
+        starts = dataclasses.replace(examples, target=examples.starts)
+        plan.examples.write(_starts_name(unit), encode_examples(starts))
+    plan.examples.write(f"{unit.name}.parquet", encode_examples(examples))  # last: it says "done"
     return len(examples.example_ids), int(examples.lengths.sum()), examples.num_skipped
 
 
@@ -128,6 +136,12 @@ def read_examples(plan: Plan, unit: Unit) -> Examples:
     """What `make_examples` wrote."""
     storage, name = plan.examples, f"{unit.name}.parquet"
     return decode_examples(storage.read(name), storage.path(name))
+
+
+def read_starts(plan: Plan, unit: Unit) -> Ints:
+    """What a unit's rows should be revised from, [B, N]."""
+    name = _starts_name(unit)
+    return decode_examples(plan.examples.read(name), plan.examples.path(name)).target
 
 
 def unit_rng(plan: Plan, stage: int, unit: Unit, *more: int) -> np.random.Generator:
@@ -149,10 +163,28 @@ def run(recipe: BuildRecipe, plan: Plan | None = None) -> Summary:
     units = example_units(plan.recipe)
     todo = missing(plan.examples, units)
     with Meter("source", len(units), len(units) - len(todo)) as meter:
-        for counts in run_tasks(partial(make_examples, plan), todo, workers=plan.workers):
+        for counts in run_tasks(
+            partial(make_examples, plan),
+            todo,
+            workers=plan.workers,
+            num_gpus=plan.recipe.run.gpus_per_source,
+        ):
             meter.add(*counts)
     plan.examples.sweep("")
     return meter.summary(len(todo), plan.examples.uri)
+
+
+def _starts_name(unit: Unit) -> str:
+    return f"{unit.name}.starts.parquet"
+
+
+def without_paths(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings without those that say where something is: what it holds counts."""
+    return {
+        key: without_paths(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if key not in PATHS
+    }
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -109,6 +109,8 @@ class SudokuSuite:
         begin = start
         if decoder.start == "oracle":
             begin = start.masked_fill(start != solution, backbone.mask_id)
+        elif decoder.start == "blank":
+            begin = torch.full_like(start, backbone.mask_id)
         revision = revise(
             backbone,
             begin,

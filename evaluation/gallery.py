@@ -1,0 +1,142 @@
+"""Image edits in the report: what each method made of the same samples, in small PNG files."""
+
+import base64
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from evaluation.results import Evaluation
+from pipeline.edits import EditPair
+from pipeline.images import Picture, to_png
+
+Bools = NDArray[np.bool_]
+
+MOST_PIXELS = 192
+"""Per side; larger pictures are scaled down."""
+GREY = 170
+"""Level of a masked cell."""
+STRIPE = 3
+"""Pixels of a stripe over a cell that was re-masked."""
+
+
+def draw_edit(
+    pair: EditPair, *, steps: list[Picture], is_masked: Bools, source: Picture
+) -> dict[str, Any]:
+    """What the report shows of a sample.
+
+    Args:
+        pair: The edit.
+        steps: The picture of every state.
+        is_masked: Which cells of each state are MASK, [K+1, h, w].
+        source: The source picture as the tokeniser gives it back.
+    """
+    _, rows, columns = is_masked.shape
+    remasked = (is_masked[1:] & ~is_masked[:-1]).any(0)
+    pictures = {
+        "source": pair.source,
+        "target": pair.target,
+        "edit": steps[-1],
+        "mask": with_stripes(source, remasked),
+        "difference": heat(steps[-1], source),
+    }
+    return {
+        "rows": rows,
+        "columns": columns,
+        "pictures": {name: to_text(picture) for name, picture in pictures.items()},
+        "steps": [
+            to_text(with_grey(x, masked)) for x, masked in zip(steps, is_masked, strict=True)
+        ],
+    }
+
+
+def to_text(picture: Picture) -> str:
+    """A PNG file in base64, of at most MOST_PIXELS per side."""
+    most = max(picture.shape[:2])
+    if most > MOST_PIXELS:
+        height, width = (max(1, x * MOST_PIXELS // most) for x in picture.shape[:2])
+        small = Image.fromarray(picture).resize((width, height), Image.Resampling.BOX)
+        picture = np.asarray(small)
+    return base64.b64encode(to_png(picture)).decode()
+
+
+def heat(edit: Picture, source: Picture) -> Picture:
+    """How far each pixel is from the source's: white where it is equal, then red, then black."""
+    off = np.abs(edit.astype(np.float64) - source).max(-1) / 255
+    channels = (1 - np.maximum(0, 2 * off - 1), 1 - 2 * off, 1 - 2 * off)
+    return (255 * np.stack(channels, -1).clip(0, 1)).round().astype(np.uint8)
+
+
+def with_stripes(picture: Picture, cells: Bools) -> Picture:
+    """The picture faint, with dark stripes over some cells."""
+    faint = 255 - (255 - picture.astype(np.float64)) * 0.35
+    at = np.add.outer(*(np.arange(n) for n in picture.shape[:2]))
+    striped = _pixels(cells, picture) & (at // STRIPE % 2 == 0)
+    return np.where(striped[..., None], 40, faint).round().astype(np.uint8)
+
+
+def with_grey(picture: Picture, cells: Bools) -> Picture:
+    """The picture with some cells blank."""
+    return np.where(_pixels(cells, picture)[..., None], GREY, picture).astype(np.uint8)
+
+
+def _pixels(cells: Bools, picture: Picture) -> Bools:
+    """Cells of a grid as pixels of the picture."""
+    rows, columns = (n // m for n, m in zip(picture.shape[:2], cells.shape, strict=True))
+    return cells.repeat(rows, 0).repeat(columns, 1)
+
+
+def draw_gallery(evaluation: Evaluation) -> str:
+    """A section with a table for every sample, a row for every run that shows it; or nothing."""
+    samples: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for entry in evaluation.showcase:
+        for sample in entry["samples"]:
+            if "pictures" in sample:
+                samples.setdefault(sample["id"], []).append((run_name(entry), sample))
+    if not samples:
+        return ""
+    shown = "".join(_article(runs) for runs in samples.values())
+    return (
+        '<section id="gallery"><h2>Edits side by side</h2><p class="note">Re-masked cells are '
+        "striped. The difference is to the source as the tokeniser gives it back: white where "
+        "nothing changed, red and then black the more a pixel did.</p>"
+        f"{shown}</section>"
+    )
+
+
+def run_name(entry: Mapping[str, Any]) -> str:
+    """A run of the showcase in words."""
+    return ", ".join(str(entry[key]) for key in ("suite", "checkpoint", "decoder"))
+
+
+def _article(runs: list[tuple[str, Mapping[str, Any]]]) -> str:
+    sample = runs[0][1]
+    columns = ("source", "edit", "mask", "difference", "target")
+    titles = ("source", "edit", "re-masked", "difference", "target")
+    head = "".join(f'<th scope="col">{title}</th>' for title in titles)
+    body = "".join(
+        f'<tr><th scope="row">{escape(name)}</th>{"".join(_cell(run, c) for c in columns)}</tr>'
+        for name, run in runs
+    )
+    said = escape(sample["instruction"])
+    return (
+        f'<article class="edit"><h3>{said} <small>{escape(sample["id"])}</small></h3>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{said}">'
+        f'<table class="edits"><thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody></table>'
+        "</div></article>"
+    )
+
+
+def _cell(run: Mapping[str, Any], name: str) -> str:
+    told = {
+        "source": "the source",
+        "target": "the target",
+        "edit": f"the edit: {run['note']}",
+        "mask": "the source with the re-masked cells striped",
+        "difference": "how far the edit is from the source",
+    }
+    text = escape(told[name])
+    return f'<td><img src="data:image/png;base64,{run["pictures"][name]}" alt="{text}"></td>'

@@ -1,0 +1,325 @@
+"""Image editing: is what should change changed, and all else left alone? SPEC §7.
+
+A sample is a held-out pair. A reviser is given the source picture in its canvas; a model that fills
+in masks is given it in its prompt, and an empty canvas. Pictures are compared with what the
+tokeniser makes of the source, so that its own losses are no edits; `evaluation/image_metrics.py`
+says how.
+"""
+
+import contextlib
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from evaluation.decoder import Decoder
+from evaluation.gallery import draw_edit
+from evaluation.image_metrics import EditMeasures, changed_pixels, check_installed, measure
+from evaluation.paths import Bools, Paths, path_columns, stack
+from evaluation.scores import mean, ratio, share
+from evaluation.suite import Score, register
+from evaluation.vqa import VqaConfig, vqa_scores
+from models import Backbone, Revision, revise
+from pipeline.edits import EditPair
+from pipeline.images import ImageError, Picture, Region
+from pipeline.rows import pad
+from pipeline.source import without_paths
+from pipeline.sources.image_edit import ImageEditSource
+
+SHOWN = 6
+"""Samples of a run in the report: the first, so that runs show the same."""
+CODES = np.uint16
+"""Of codes in predictions, each plus 1; 0 is MASK."""
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class ImageEditSuite:
+    """Held-out edits."""
+
+    kind: ClassVar[str] = "image_edit"
+    version: ClassVar[int] = 1
+
+    edits: ImageEditSource
+    """Pairs, tokeniser and text as in the recipe that the data were built by; where the source
+    picture lies is the decoder's to say."""
+    samples: int | None = None
+    """How many of the held-out pairs; all when none."""
+    threshold: float = 0.1
+    """Share of a channel's range beyond which a pixel is changed."""
+    success_at: float = 0.9
+    """An edit succeeds where at least this share of the region agrees with the target."""
+    reference: Literal["reconstruction", "original"] = "reconstruction"
+    """What edits are compared with: pictures as the tokeniser gives them back, or as they were."""
+    vqa: VqaConfig | None = None
+    """A model to ask whether the edit was made."""
+
+    def __post_init__(self) -> None:
+        if self.samples is not None and self.samples < 1:
+            raise ValueError(f"samples must be at least 1, got {self.samples}")
+        for name in ("threshold", "success_at"):
+            if not 0 < getattr(self, name) <= 1:
+                raise ValueError(f"{name} must lie in (0, 1], got {getattr(self, name)}")
+
+    @property
+    def num_samples(self) -> int:
+        there = self.edits.num_records().get("held_out", 0)
+        if there < (self.samples or 1):
+            raise ValueError(f"there are {there} held-out pairs, {self.samples or 1} are asked for")
+        return self.samples or there
+
+    def identity(self) -> dict[str, Any]:
+        found = without_paths(dataclasses.asdict(self))
+        found["found"] = [self.edits.tokenizer_hash(), self.edits.data_hash()]
+        found["vqa"] = self.vqa.identity() if self.vqa else None
+        del found["edits"]["source_in"]
+        return found
+
+    def with_absolute_paths(self) -> "ImageEditSuite":
+        return dataclasses.replace(self, edits=self.edits.with_absolute_paths())
+
+    def check(self, backbone: Backbone) -> None:
+        check_installed()
+        if backbone.layout is None:
+            raise ValueError(f"the image suite needs a model of image edits, got {backbone.kind}")
+        vocabulary, layout = self.edits.vocabulary(), self.edits.layout
+        if backbone.layout != layout or backbone.mask_id != vocabulary.mask_id:
+            raise ValueError(
+                f"the model's ids are not those of the suite's edits: {backbone.layout} with MASK "
+                f"{backbone.mask_id}, not {layout} with MASK {vocabulary.mask_id}; give the suite "
+                "the tokeniser and text that the model was trained with"
+            )
+
+    def predict(self, backbone: Backbone, samples: range, decoder: Decoder) -> pa.Table:
+        numbers, pairs = self._read(samples)
+        source, target = (self.edits.encode([getattr(p, x) for p in pairs]) for x in SIDES)
+        revision = self._revise(backbone, pairs, numbers, (source, target), decoder)
+        edited = self.edits.decode(revision.trajectory[-1].long().view_as(source) - 1)
+        measures = self._measure(pairs, edited, (source, target))
+        answers: list[float | None] = [None] * len(pairs)
+        if self.vqa is not None:
+            answers = [*vqa_scores(self.vqa, edited, [pair.instruction for pair in pairs])]
+        edit_mask = revision.edit_mask().numpy().astype(np.uint8)
+        codes = (x.flatten(1) + 1 for x in (target, source))
+        return pa.table(
+            {
+                "sample_id": [pair.pair_id for pair in pairs],
+                "number": pa.array(numbers, pa.int64()),
+                "edit": [pair.kind for pair in pairs],
+                "instruction": [pair.instruction for pair in pairs],
+                **path_columns(*codes, revision, CODES),
+                "edit_mask": [x.tobytes() for x in edit_mask],
+                **{f.name: [getattr(m, f.name) for m in measures] for f in MEASURES},
+                "vqa": pa.array(answers, pa.float64()),
+            }
+        )
+
+    def score(self, predictions: pa.Table) -> list[Score]:
+        paths = Paths.read(predictions, CODES)
+        return [
+            *self._outcomes(predictions, paths),
+            *_what_revision_did(paths),
+            *_localisation(paths, stack(predictions["edit_mask"], np.uint8) > 0),
+            *_by_steps(paths),
+        ]
+
+    def showcase(self, predictions: pa.Table) -> list[dict[str, Any]]:
+        paths = Paths.read(predictions, CODES)
+        return [self._shown(predictions, paths, i) for i in range(min(SHOWN, len(predictions)))]
+
+    def _read(self, samples: range) -> tuple[list[int], list[EditPair]]:
+        """The pairs that can be read, with their numbers."""
+        found = {}
+        for number in samples:
+            with contextlib.suppress(ImageError):
+                found[number] = self.edits.pairs.pair("held_out", number)
+        if not found:
+            raise ValueError(
+                f"none of the held-out pairs {samples.start} .. {samples[-1]} is there"
+            )
+        return list(found), list(found.values())
+
+    def _revise(
+        self,
+        backbone: Backbone,
+        pairs: list[EditPair],
+        numbers: list[int],
+        codes: tuple[Tensor, Tensor],
+        decoder: Decoder,
+    ) -> Revision:
+        """The decode of the canvas's cells alone: codes plus 1, 0 for MASK, [K+1, B, cells]."""
+        source_in = "canvas" if decoder.start == "given" else "prompt"
+        edits = dataclasses.replace(self.edits, source_in=source_in)
+        rows = [
+            edits.row(pair.instruction, *grids) for pair, *grids in zip(pairs, *codes, strict=True)
+        ]
+        start, lengths = (
+            torch.from_numpy(x) for x in pad([r.wrong.numpy() for r in rows], np.dtype(np.int64))
+        )
+        editable = torch.from_numpy(pad([r.editable.numpy() for r in rows], np.dtype(np.bool_))[0])
+        if decoder.start != "given":
+            is_asked = torch.ones_like(codes[0], dtype=torch.bool)
+            if decoder.start == "oracle":
+                is_asked = codes[0] != codes[1]
+            start[editable] = torch.where(is_asked.flatten(), backbone.mask_id, start[editable])
+        is_token = torch.arange(start.shape[1]) < lengths[:, None]
+        revision = revise(
+            backbone,
+            start,
+            editable,
+            policy=decoder.make_policy(),
+            guidance=decoder.guidance,
+            max_steps=decoder.max_steps,
+            attention_mask=None if bool(is_token.all()) else is_token,
+            seed=decoder.seed,
+            row_ids=torch.tensor(numbers),
+            batch_size=decoder.batch_size,
+        )
+        return self._cells(revision, editable, backbone.mask_id)
+
+    def _cells(self, revision: Revision, editable: Tensor, mask_id: int) -> Revision:
+        image = self.edits.layout.image
+        shape = (-1, len(editable), int(editable[0].sum()))
+        states = revision.trajectory[:, editable].view(shape)
+        foreign = (states != mask_id) & ~image.is_code(states)
+        if foreign.any():
+            raise ValueError(
+                f"the model revealed id {int(states[foreign][0])}, which is no code: codes are "
+                f"{image.code_offset} .. {image.code_offset + image.num_codes - 1}"
+            )
+        return dataclasses.replace(
+            revision,
+            trajectory=torch.where(states == mask_id, 0, states - image.code_offset + 1),
+            actions=revision.actions[:, editable].view(shape),
+        )
+
+    def _measure(
+        self, pairs: list[EditPair], edited: list[Picture], codes: tuple[Tensor, Tensor]
+    ) -> list[EditMeasures]:
+        originals = [[getattr(pair, x) for pair in pairs] for x in SIDES]
+        compared = originals
+        if self.reference == "reconstruction":
+            compared = [self.edits.decode(x) for x in codes]
+        patch = self.edits.pairs.size[0] // self.edits.grid[0]
+        return [
+            measure(
+                edit,
+                source,
+                target,
+                self._region(pair),
+                patch=patch,
+                threshold=self.threshold,
+            )
+            for pair, edit, source, target in zip(pairs, edited, *compared, strict=True)
+        ]
+
+    def _region(self, pair: EditPair) -> Region:
+        if pair.region is not None:
+            return pair.region
+        return changed_pixels(pair.target, pair.source, self.threshold)
+
+    def _outcomes(self, predictions: pa.Table, paths: Paths) -> list[Score]:
+        """The paper's figures, and whether the edit was made."""
+        found = {f.name: predictions[f.name].to_numpy() for f in MEASURES}
+        is_empty = found["region"] == 0
+        agrees = np.nan_to_num(found["agreement"]) >= self.success_at
+        success = np.where(is_empty, found["changed"] == 0, agrees)
+        kinds = np.array(predictions["edit"].to_pylist())
+        scores = [
+            _ratio("precision", found["changed_in_zone"], found["changed"]),
+            _ratio("coverage", found["changed_in_region"], found["region"]),
+            _mean("outside_mae", found["outside_mae"], better="lower"),
+            _mean("outside_psnr", found["outside_psnr"]),
+            _mean("outside_ssim", found["outside_ssim"]),
+            share("success", success),
+            _mean("agreement", found["agreement"], unit="share"),
+            share("exact", paths.exact(paths.final)),
+            *(share(f"success_{k}", success[kinds == k]) for k in sorted({*kinds} - {""})),
+            mean("forward_passes", paths.forward_passes, better="lower"),
+            mean("unreadable", np.array([self.num_samples - len(predictions)]), better="lower"),
+        ]
+        if predictions["vqa"].null_count == 0:
+            answers = predictions["vqa"].to_numpy()
+            scores.append(mean("vqa_score", answers, unit="share"))
+        return scores
+
+    def _shown(self, predictions: pa.Table, paths: Paths, row: int) -> dict[str, Any]:
+        facts = {name: predictions[name][row].as_py() for name in ("number", "edit", "agreement")}
+        pair = self.edits.pairs.pair("held_out", facts["number"])
+        states = paths.states[: paths.steps[row] + 1, row]
+        grid = torch.from_numpy(states.astype(np.int64)).view(-1, *self.edits.grid)
+        agreement = facts["agreement"]
+        ended = "nothing to change" if math.isnan(agreement) else f"{agreement:.0%} as the target"
+        return {
+            "sample_id": pair.pair_id,
+            "instruction": pair.instruction,
+            "note": f"{pair.instruction}; {ended}",
+            "solution": paths.solution[row].tolist(),
+            "states": states.tolist(),
+            **draw_edit(
+                pair,
+                steps=self.edits.decode((grid - 1).clamp(min=0)),
+                is_masked=(grid == 0).numpy(),
+                source=self.edits.decode(self.edits.encode([pair.source]))[0],
+            ),
+        }
+
+
+SIDES = ("source", "target")
+MEASURES = dataclasses.fields(EditMeasures)
+
+
+def _what_revision_did(paths: Paths) -> list[Score]:
+    """Per sample, in cells: mended and spoilt against the source, re-masked, revealed."""
+    was_right, is_right = paths.start == paths.solution, paths.final == paths.solution
+    remasks, reveals = paths.remasks().sum(0), paths.reveals().sum(0)  # [B, N]
+    return [
+        mean("fixed", (~was_right & is_right).sum(-1)),
+        mean("broken", (was_right & ~is_right).sum(-1), better="lower"),
+        mean("remasked", remasks.sum(-1), better="neither"),
+        mean("revealed", reveals.sum(-1), better="neither"),
+        mean("oscillating", (remasks > 1).sum(-1), better="lower"),
+    ]
+
+
+def _localisation(paths: Paths, edit_mask: Bools) -> list[Score]:
+    """Is what the model chose to edit what differs? For revisers, whose canvas starts full."""
+    if (paths.states[0] == 0).any():
+        return []
+    differs = paths.start != paths.solution
+    hits = (edit_mask & differs).sum(-1)
+    return [
+        _ratio("mask_precision", hits, edit_mask.sum(-1)),
+        _ratio("mask_recall", hits, differs.sum(-1)),
+    ]
+
+
+def _by_steps(paths: Paths) -> list[Score]:
+    """Cells that should change and are as the target, and cells that should stay and did."""
+    differs = paths.start != paths.solution
+    return [
+        _ratio(name, (state == paths.solution) & where, where, by="steps", at=step)
+        for step, state in enumerate(paths.states)
+        for name, where in (("edited_cells", differs), ("kept_cells", ~differs))
+    ]
+
+
+def _ratio(metric: str, parts: Any, wholes: Any, **facts: Any) -> Score:
+    """A share of pixels or cells over all samples; not a number where there are none."""
+    parts, wholes = (x.sum(-1) if x.ndim > 1 else x for x in (parts, wholes))
+    if wholes.sum() == 0:
+        return Score(metric=metric, value=math.nan, low=math.nan, high=math.nan, count=0, **facts)
+    return ratio(metric, parts, wholes, **facts)
+
+
+def _mean(metric: str, values: Any, **facts: Any) -> Score:
+    """The mean over the samples that have the figure."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return Score(metric=metric, value=math.nan, low=math.nan, high=math.nan, count=0, **facts)
+    return mean(metric, known, **facts)

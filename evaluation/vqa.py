@@ -1,0 +1,94 @@
+"""VQAScore: how probable a visual question answering model finds "yes" when asked about a picture.
+
+Any model that transformers loads as image-text-to-text will do; its weights are safetensors and no
+code of the folder's is run.
+"""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+
+from pipeline.images import Picture
+from pipeline.storage import file_hash
+
+ANSWERS = ("Yes", "yes", " Yes", " yes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VqaConfig:
+    """Who is asked, and what."""
+
+    model: str
+    """Folder or hub name."""
+    question: str = "Was this image edited as follows: {instruction}? Please answer yes or no."
+    """Around it the model's own chat template, if it has one; else it is asked as it is, and must
+    hold whatever marks an image for that model."""
+
+    def __post_init__(self) -> None:
+        if "{instruction}" not in self.question:
+            raise ValueError(f"vqa.question must have {{instruction}} in it, got {self.question!r}")
+
+    def identity(self) -> dict[str, Any]:
+        """What the scores depend on: of a folder its config and the sizes of its weights."""
+        folder = Path(self.model)
+        if not folder.is_dir():
+            return {"model": self.model, "question": self.question}
+        sizes = {p.name: p.stat().st_size for p in sorted(folder.glob("*.safetensors"))}
+        config = file_hash(str(folder / "config.json"))
+        return {"config": config, "weights": sizes, "question": self.question}
+
+
+def vqa_scores(
+    config: VqaConfig, pictures: Sequence[Picture], instructions: Sequence[str]
+) -> list[float]:
+    """p("yes") of each picture with its instruction."""
+    processor, model = _load(config.model)
+    answers = _answer_ids(processor.tokenizer)
+    return [
+        _ask(processor, model, answers, picture, config.question.replace("{instruction}", said))
+        for picture, said in zip(pictures, instructions, strict=True)
+    ]
+
+
+@torch.inference_mode()
+def _ask(processor: Any, model: Any, answers: list[int], picture: Picture, text: str) -> float:
+    if processor.chat_template is not None:
+        content = [{"type": "image"}, {"type": "text", "text": text}]
+        rounds = [{"role": "user", "content": content}]
+        text = processor.apply_chat_template(rounds, add_generation_prompt=True)
+    inputs = processor(images=Image.fromarray(picture), text=text, return_tensors="pt")
+    inputs = inputs.to(model.device)
+    if model.config.is_encoder_decoder:
+        start = model.config.get_text_config().decoder_start_token_id
+        inputs["decoder_input_ids"] = torch.tensor([[start]], device=model.device)
+    chances = model(**inputs).logits[0, -1].float().softmax(-1)
+    return float(chances[answers].sum())
+
+
+def _answer_ids(tokenizer: Any) -> list[int]:
+    """First tokens of all spellings of yes."""
+    found = {tokenizer(x, add_special_tokens=False)["input_ids"][0] for x in ANSWERS}
+    known = sorted(x for x in found if x != tokenizer.unk_token_id)
+    if not known:
+        raise ValueError('the VQA model\'s tokenizer has no token for "yes"')
+    return known
+
+
+@functools.lru_cache(maxsize=1)
+def _load(name: str) -> tuple[Any, Any]:
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    try:
+        processor = AutoProcessor.from_pretrained(name, trust_remote_code=False)
+        model = AutoModelForImageTextToText.from_pretrained(
+            name, trust_remote_code=False, use_safetensors=True
+        )
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"cannot load the VQA model {name}: {reason}") from error
+    return processor, model.eval().to("cuda" if torch.cuda.is_available() else "cpu")

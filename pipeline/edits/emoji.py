@@ -1,0 +1,226 @@
+"""Emoji on a canvas: real pictures with names, recoloured, replaced, added, removed, retoned.
+
+Pictures come from a folder of one of three layouts:
+
+    emoji.json, img/twitter/64/*.png     the npm package emoji-datasource-twitter
+    meta.jsonl, twemoji64_rgb.npz        the same pictures in one array
+    *.png                                any pictures, named by their files
+"""
+
+import colorsys
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from PIL import Image
+
+from pipeline.edits.pair import split_words
+from pipeline.edits.scenes import EDITS, ScenePairs, Thing
+from pipeline.images import Picture, read_picture
+from pipeline.rows import hash_share
+from pipeline.storage import absolute
+
+TONES = {
+    "1f3fb": "light",
+    "1f3fc": "lighter",
+    "1f3fd": "medium",
+    "1f3fe": "darker",
+    "1f3ff": "dark",
+}
+"""Words for the five skin tones, by the code point in a file's name."""
+HUES = {"red": 0, "orange": 28, "yellow": 52, "green": 125, "blue": 220, "purple": 280}
+"""Degrees."""
+STORED = 64
+"""Pixels per side of the pictures as they are kept."""
+ONE_WORD = re.compile(r"[a-z]+")
+GREY = 24
+"""Channels that differ by less are grey, and keep their colour when others change it."""
+SEEN = 40
+"""Levels that a new colour must move an emoji's pixels by, on average."""
+
+
+@dataclass(frozen=True)
+class Emoji:
+    """A picture with a name."""
+
+    name: str
+    category: str
+    picture: Picture
+    tones: dict[str, Picture]
+    """The same in other skin tones, by word; empty for most."""
+
+    @functools.cached_property
+    def hues(self) -> tuple[str, ...]:
+        """Colours that would be seen on it: none for what is grey, not its own."""
+        ink = (self.picture < 255).any(-1)
+        return tuple(
+            name
+            for name, hue in HUES.items()
+            if _distance(recolour(self.picture, hue), self.picture)[ink].mean() > SEEN
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmojiPairs(ScenePairs):
+    """Some emoji of a folder, several on each canvas."""
+
+    kind: Literal["emoji"] = "emoji"
+    folder: str
+    """Where the pictures are."""
+    side: int = 64
+    edits: tuple[str, ...] = ("recolour", "replace", "add", "remove", "tone")
+    objects: int = 48
+    """Emoji with names of one word that are used, chosen by a hash of their names; fewer where
+    there are fewer."""
+    people: int = 24
+    """The same of those that come in skin tones; `tone` needs them."""
+    categories: tuple[str, ...] = ("Animals & Nature", "Food & Drink", "Objects", "Activities")
+    """Of the objects, where the folder says them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.objects < 0 or self.people < 0 or self.objects + self.people < self.things[1] + 1:
+            raise ValueError(
+                f"objects and people must be more than the {self.things[1]} things of a scene, got "
+                f"{self.objects} and {self.people}"
+            )
+
+    @classmethod
+    def known_edits(cls) -> tuple[str, ...]:
+        return (*EDITS, "tone")
+
+    def random_thing(self, rng: np.random.Generator) -> Thing:
+        names = list(self._chosen)
+        return Thing(names[rng.integers(len(names))])
+
+    def other_looks(self, thing: Thing, edit: str) -> tuple[str, ...]:
+        emoji = self._chosen[thing.name]
+        if edit == "tone":
+            return tuple(emoji.tones)
+        return () if emoji.tones else emoji.hues
+
+    def draw(self, canvas: Picture, thing: Thing) -> None:
+        emoji = self._chosen[thing.name]
+        picture = emoji.tones.get(thing.look, emoji.picture)
+        if thing.look in HUES:
+            picture = recolour(picture, HUES[thing.look])
+        small = Image.fromarray(picture).resize(canvas.shape[1::-1], Image.Resampling.BOX)
+        shade = np.asarray(small)
+        # The pictures stand on white, so multiplied into the canvas white lets it through.
+        canvas[:] = (canvas.astype(np.uint16) * shade + 127) // 255
+
+    def thing_words(self) -> Iterator[str]:
+        yield from self._chosen
+        yield from HUES
+        if "tone" in self.edits:
+            yield from (*TONES.values(), "give", "skin")
+
+    def data_hash(self) -> str:
+        total = hashlib.sha256()
+        for name, emoji in self._chosen.items():
+            for picture in (emoji.picture, *emoji.tones.values()):
+                total.update(name.encode() + picture.tobytes())
+        return total.hexdigest()[:16]
+
+    def with_absolute_paths(self) -> "EmojiPairs":
+        return replace(self, folder=absolute(self.folder))
+
+    @property
+    def _chosen(self) -> dict[str, Emoji]:
+        people = self.people if "tone" in self.edits else 0
+        return _choose(self.folder, self.objects, people, self.categories)
+
+
+def recolour(picture: Picture, hue: float) -> Picture:
+    """The picture with every colour turned to one hue, in degrees; greys and white stay."""
+    high, low = picture.max(-1).astype(np.float64), picture.min(-1).astype(np.float64)
+    pure = np.array(colorsys.hsv_to_rgb(hue / 360, 1, 1))
+    # As light at its lightest and as dark at its darkest channel as it was.
+    turned = low[..., None] + (high - low)[..., None] * pure
+    is_grey = high - low < GREY
+    return np.where(is_grey[..., None], picture, turned.round()).astype(np.uint8)
+
+
+def _distance(a: Picture, b: Picture) -> np.ndarray:
+    """The farthest that a channel is off, by pixel."""
+    return np.abs(a.astype(np.int16) - b).max(-1)
+
+
+@functools.lru_cache(maxsize=4)
+def _choose(
+    folder: str, objects: int, people: int, categories: tuple[str, ...]
+) -> dict[str, Emoji]:
+    """The emoji in use, by name."""
+    named = {e.name: e for e in read_emoji(folder) if ONE_WORD.fullmatch(e.name)}
+    order = sorted(named, key=lambda name: hash_share(name.encode()))
+    plain = [n for n in order if not named[n].tones and named[n].category in (*categories, "")]
+    toned = [n for n in order if named[n].tones]
+    chosen = [*plain[:objects], *toned[:people]]
+    if people and not toned:
+        raise ValueError(f"{folder} has no emoji in skin tones; leave `tone` out of edits")
+    if len(chosen) < 4:
+        raise ValueError(
+            f"{folder} has {len(chosen)} pictures with names of one word in {list(categories)}; "
+            "a scene needs 4 or more to choose from"
+        )
+    return {name: named[name] for name in chosen}
+
+
+@functools.lru_cache(maxsize=2)
+def read_emoji(folder: str) -> tuple[Emoji, ...]:
+    """All named pictures of a folder."""
+    root = Path(folder)
+    if (root / "meta.jsonl").is_file():
+        return tuple(_read_array(root))
+    if (root / "emoji.json").is_file():
+        return tuple(_read_package(root))
+    files = sorted(root.glob("*.png"))
+    if not files:
+        raise ValueError(
+            f"{folder} has no emoji: neither emoji.json (npm's emoji-datasource-twitter), nor "
+            "meta.jsonl, nor PNG files"
+        )
+    return tuple(Emoji(path.stem.lower(), "", _read_file(path), {}) for path in files)
+
+
+def _read_array(root: Path) -> Iterator[Emoji]:
+    rows = [json.loads(line) for line in (root / "meta.jsonl").read_text().splitlines()]
+    with np.load(root / "twemoji64_rgb.npz", allow_pickle=False) as arrays:
+        pictures = arrays["x"]
+    by_file = {row["file"]: pictures[row["i"]] for row in rows}
+    for row in rows:
+        if row["short_name"]:
+            yield _emoji(row, by_file[row["file"]], row["skin_variations"], by_file.__getitem__)
+
+
+def _read_package(root: Path) -> Iterator[Emoji]:
+    pictures = root / "img" / "twitter" / "64"
+
+    def read(name: str) -> Picture:
+        return _read_file(pictures / name)
+
+    for row in json.loads((root / "emoji.json").read_text()):
+        if row.get("has_img_twitter", True) and (pictures / row["image"]).is_file():
+            variations = [x["image"] for x in (row.get("skin_variations") or {}).values()]
+            yield _emoji(row, read(row["image"]), variations, read)
+
+
+def _emoji(row: dict[str, Any], picture: Picture, variations: list[str], read: Any) -> Emoji:
+    tones = {
+        TONES[code]: read(name)
+        for name in variations
+        if len(variations) == len(TONES)  # couples have a tone each
+        for code in TONES
+        if code in name
+    }
+    return Emoji(" ".join(split_words(row["short_name"])), row["category"], picture, tones)
+
+
+def _read_file(path: Path) -> Picture:
+    return read_picture(path.read_bytes(), str(path), (STORED, STORED))

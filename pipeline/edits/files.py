@@ -1,0 +1,224 @@
+"""Edit pairs from files: a table of paths or pictures, beside the pictures themselves.
+
+Two layouts are read as they are. A plain folder has `edits.jsonl`, a line for each pair, with or
+without a mask:
+
+    {"source": "a.png", "target": "b.png", "instruction": "...", "mask": "m.png"}
+
+ImgEdit, once its archives are joined and unpacked (`cat X.tar.split.* | tar x`), has
+
+    Parquet/*.parquet         columns input_images, output_images (lists of paths), prompt
+    Singleturn/, Multiturn/   the pictures, which those paths begin from
+
+and of it rows with one input and one output are pairs. Any other table that `datasets` loads will
+do too, Parquet with pictures in it among them, if `fields` names its columns. Tables and pictures
+may lie on any storage.
+
+A source picture, with all edits of it, is held out or trained on by a hash of its path; where the
+table holds pictures without a path, by the instruction.
+"""
+
+import functools
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any, Literal
+
+import fsspec
+
+from pipeline.edits.pair import EditPair, check_numbers, split_words
+from pipeline.images import ImageError, read_picture, read_region
+from pipeline.rows import hash_share
+from pipeline.storage import absolute, file_hash
+
+FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
+TABLES = ("edits.jsonl", "Parquet/*.parquet", "*.parquet", "*.jsonl")
+"""What is looked for in a folder, the first that is there."""
+ROOTS = ("", "Singleturn/", "Multiturn/")
+"""Where in the folder of pictures a path may begin."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairFields:
+    """Names of a table's columns."""
+
+    source: str = "source"
+    target: str = "target"
+    instruction: str = "instruction"
+    mask: str | None = None
+
+
+IMGEDIT = PairFields(source="input_images", target="output_images", instruction="prompt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilePairs:
+    """Pairs that somebody made."""
+
+    kind: Literal["files"] = "files"
+    data: str
+    """A folder, a table in it (.parquet, .jsonl, .json, .csv; * for several), or a data set on the
+    hub."""
+    images: str | None = None
+    """Folder that the table's paths begin from; the folder of the table when none."""
+    height: int = 512
+    width: int = 512
+    """Pixels, which all pictures are scaled and cut to."""
+    subset: str = "train"
+    """Which split of the data set to read."""
+    fields: PairFields | None = None
+    """Its columns; ImgEdit's names or `source`, `target`, `instruction`, `mask` when none."""
+    held_out_share: float = 0.02
+    """Share of the source pictures that is kept from training."""
+    most_words: int = 4096
+    """Words of the instructions that are known apart, the most frequent first."""
+
+    def __post_init__(self) -> None:
+        for name in ("height", "width", "most_words"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 <= self.held_out_share <= 1:
+            raise ValueError(f"held_out_share must lie in [0, 1], got {self.held_out_share}")
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.height, self.width
+
+    def num_pairs(self) -> dict[str, int]:
+        return {split: len(rows) for split, rows in self._rows.items() if rows}
+
+    def pair(self, split: str, number: int) -> EditPair:
+        check_numbers(split, number, self.num_pairs())
+        table, fields = self._table
+        row = self._rows[split][number]
+        record = table[row]
+        name = f"{self._name}-{row:09d}"
+        said = record[fields.instruction]
+        if not isinstance(said, str) or not said.strip():
+            raise ImageError(f"{name} has no instruction")
+        source = self._read(record[fields.source], name)
+        target = self._read(record[fields.target], name)
+        region = None
+        if fields.mask is not None and record[fields.mask] is not None:
+            mask = self._read(record[fields.mask], name)
+            region = read_region(*mask, self.size, *source)
+        before, after = (read_picture(*file, self.size) for file in (source, target))
+        return EditPair(name, "", said.strip(), before, after, region)
+
+    def words(self) -> tuple[str, ...]:
+        table, fields = self._table
+        count = Counter(
+            word for said in table[fields.instruction] if said for word in split_words(said)
+        )
+        frequent = sorted(count, key=lambda word: (-count[word], word))
+        return tuple(sorted(frequent[: self.most_words]))
+
+    def data_hash(self) -> str:
+        """Of the tables; a picture is taken to be what its name says."""
+        files = _table_files(self.data)
+        return "-".join(map(file_hash, files)) if files else self._table[0]._fingerprint
+
+    def with_absolute_paths(self) -> "FilePairs":
+        if not _table_files(self.data):  # on the hub
+            return replace(self, images=absolute(self.images))
+        return replace(self, data=absolute(self.data), images=absolute(self.images))
+
+    @property
+    def _name(self) -> str:
+        return PurePosixPath(self.data.rstrip("/")).stem.replace("*", "") or "pairs"
+
+    @property
+    def _table(self) -> tuple[Any, PairFields]:
+        return _load(self.data, self.subset, self.fields)
+
+    @property
+    def _rows(self) -> dict[str, list[int]]:
+        return _split(self.data, self.subset, self.fields, self.held_out_share)
+
+    def _read(self, value: Any, where: str) -> tuple[bytes, str]:
+        """The bytes of a picture and its name, from whatever stands in a table's cell."""
+        if isinstance(value, list) and len(value) != 1:
+            raise ImageError(f"{where} has {len(value)} pictures where an edit has one")
+        value = value[0] if isinstance(value, list) else value
+        if isinstance(value, dict) and value.get("bytes") is not None:
+            return value["bytes"], f"{where} ({value.get('path') or 'in the table'})"
+        path = value.get("path") if isinstance(value, dict) else value
+        if not isinstance(path, str) or not path:
+            raise ImageError(f"{where} names no picture, got {path!r}")
+        folder = self.images or _folder(self.data)
+        for root in ROOTS:
+            full = path if "://" in path else f"{folder}/{root}{path}"
+            fs, inside = fsspec.core.url_to_fs(full)
+            try:
+                return fs.cat_file(inside), full
+            except OSError:
+                continue
+        raise ImageError(f"{where}: there is no {path} in {folder}")
+
+
+def _folder(data: str) -> str:
+    """The folder of a table; of ImgEdit's tables, the one above theirs."""
+    is_table = PurePosixPath(data).suffix in FORMATS
+    folder = data.rpartition("/")[0] if is_table else data.rstrip("/")
+    return folder.removesuffix("/Parquet") if is_table else folder
+
+
+@functools.lru_cache(maxsize=4)
+def _table_files(data: str) -> tuple[str, ...]:
+    """The tables of a folder, or those that a path with wildcards names; none for a hub name."""
+    fs, path = fsspec.core.url_to_fs(data)
+    wanted = [path] if PurePosixPath(data).suffix in FORMATS else [f"{path}/{x}" for x in TABLES]
+    if wanted != [path] and not fs.isdir(path):
+        return ()
+    for pattern in wanted:
+        found = sorted(str(x) for x in fs.glob(pattern))
+        if found:
+            return tuple(x if "://" not in data else fs.unstrip_protocol(x) for x in found)
+    raise ValueError(f"there is no table of edits at {data}; a folder has one of {list(TABLES)}")
+
+
+@functools.lru_cache(maxsize=2)
+def _load(data: str, subset: str, fields: PairFields | None) -> tuple[Any, PairFields]:
+    """The table and the names of its columns."""
+    import datasets  # slow to import, and only files need it
+    from datasets.exceptions import DatasetGenerationError
+
+    files = _table_files(data)
+    try:
+        if files:
+            kind = FORMATS[PurePosixPath(files[0]).suffix]
+            table = datasets.load_dataset(kind, data_files={subset: list(files)}, split=subset)
+        else:
+            table = datasets.load_dataset(data, split=subset)
+    except (OSError, ValueError, StopIteration, DatasetGenerationError) as error:
+        reason = (str(error) or "it is empty").splitlines()[0]
+        raise ValueError(f"cannot load {data}: {reason}") from error
+    columns = table.column_names
+    if fields is None:
+        fields = IMGEDIT if IMGEDIT.source in columns else PairFields()
+        fields = replace(fields, mask="mask" if "mask" in columns else None)
+    wanted = (fields.source, fields.target, fields.instruction, fields.mask)
+    missing = [name for name in wanted if name is not None and name not in columns]
+    if missing:
+        raise ValueError(f"{data} has no columns {missing}; it has {columns}: name them as fields")
+    for name, feature in table.features.items():
+        if isinstance(feature, datasets.Image):  # decoded by us, so that a bad one is not fatal
+            table = table.cast_column(name, datasets.Image(decode=False))
+    return table, fields
+
+
+@functools.lru_cache(maxsize=4)
+def _split(
+    data: str, subset: str, fields: PairFields | None, held_out_share: float
+) -> dict[str, list[int]]:
+    """Rows of each split."""
+    table, names = _load(data, subset, fields)
+    rows: dict[str, list[int]] = {"train": [], "held_out": []}
+    pairs = zip(table[names.source], table[names.instruction], strict=True)
+    for row, (source, instruction) in enumerate(pairs):
+        while isinstance(source, list):
+            source = source[0] if source else None
+        path = source.get("path") if isinstance(source, dict) else source
+        is_held_out = hash_share(f"{path or instruction}".encode()) < held_out_share
+        rows["held_out" if is_held_out else "train"].append(row)
+    return rows

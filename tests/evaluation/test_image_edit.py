@@ -1,0 +1,272 @@
+"""The image suite: a tiny model and tokeniser, and decodes made by hand."""
+
+import base64
+import dataclasses
+import io
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from PIL import Image
+
+from evaluation.decoder import Decoder
+from evaluation.paths import Paths
+from evaluation.suite import make_suite
+from evaluation.suites.image_edit import CODES, ImageEditSuite
+from models import (
+    Guidance,
+    HistoryConfig,
+    LuminaConfig,
+    LuminaMDM,
+    SudokuConfig,
+    SudokuMDM,
+    revise,
+)
+from pipeline.edits import FilePairs, ShapePairs
+from pipeline.edits.text import WordText
+from pipeline.sources.image_edit import ImageEditSource
+from tests.pipeline.pictures import write_plain, write_tokenizer
+
+
+@pytest.fixture(scope="module")
+def edits(tmp_path_factory):
+    """Shapes on a canvas of 2 × 2 cells of 16 pixels: a cell holds a thing."""
+    pairs = ShapePairs(train=4, held_out=12)
+    pictures = [
+        getattr(pairs.pair("held_out", i), x) for i in range(12) for x in ("source", "target")
+    ]
+    folder = tmp_path_factory.mktemp("vq") / "tokenizer"
+    return ImageEditSource(pairs=pairs, tokenizer=write_tokenizer(folder, pictures, 16, 100))
+
+
+@pytest.fixture(scope="module")
+def suite(edits):
+    return ImageEditSuite(edits=edits)
+
+
+@pytest.fixture(scope="module")
+def model(edits):
+    torch.manual_seed(0)
+    vocabulary = edits.vocabulary()
+    config = LuminaConfig(
+        d_model=16,
+        n_layers=1,
+        n_heads=2,
+        n_kv_heads=2,
+        mlp_hidden_size=16,
+        vocab_size=vocabulary.size,
+        mask_token_id=vocabulary.mask_id,
+        max_sequence_length=64,
+        layout=edits.layout,
+    )
+    return LuminaMDM(config, HistoryConfig(decay=0.5)).eval()
+
+
+def replayed(suite, table, path):
+    """The predictions with each sample decoded through path(source, target), measured anew."""
+    revisions = []
+    for row in range(len(table)):
+        source, target = (
+            np.frombuffer(table[name][row].as_py(), CODES).astype(np.int64)
+            for name in ("start", "solution")
+        )
+        revisions.append(np.stack(path(source, target)))
+    _, pairs = suite._read(range(suite.num_samples))
+    codes = [
+        torch.from_numpy(
+            np.stack([np.frombuffer(x.as_py(), CODES) for x in table[n]]).astype(np.int64) - 1
+        ).view(-1, *suite.edits.grid)
+        for n in ("start", "solution")
+    ]
+    final = torch.from_numpy(np.stack([r[-1] for r in revisions])).view_as(codes[0]) - 1
+    measures = suite._measure(pairs, suite.edits.decode(final), tuple(codes))
+    columns = {
+        "states": [r.astype(CODES).tobytes() for r in revisions],
+        "edit_mask": [
+            ((r[1:] == 0) & (r[:-1] != 0)).any(0).astype(np.uint8).tobytes() for r in revisions
+        ],
+        **{name: [getattr(m, name) for m in measures] for name in vars(measures[0])},
+    }
+    for name, values in columns.items():
+        table = table.set_column(table.schema.get_field_index(name), name, pa.array(values))
+    return table
+
+
+@pytest.fixture(scope="module")
+def table(suite, model):
+    return suite.predict(model, range(12), Decoder(max_steps=3))
+
+
+def figures(suite, table):
+    return {s.metric: s for s in suite.score(table) if s.by is None}
+
+
+def test_predictions_hold_the_path_of_every_sample(suite, table):
+    paths = Paths.read(table, CODES)
+    assert paths.start.shape == (12, 4)
+    assert (paths.states[0] == paths.start).all(), "a reviser starts from the source picture"
+    assert (paths.final > 0).all()
+    assert table["number"].to_pylist() == list(range(12))
+    remasked = paths.remasks().any(0)
+    stored = np.stack([np.frombuffer(x.as_py(), np.uint8) for x in table["edit_mask"]])
+    assert np.array_equal(stored > 0, remasked)
+
+
+def test_predictions_do_not_depend_on_how_samples_are_cut_up(suite, model, table):
+    decoder = Decoder(max_steps=3, batch_size=5)
+    parts = [suite.predict(model, samples, decoder) for samples in (range(7), range(7, 12))]
+    assert pa.concat_tables(parts).equals(table)
+
+
+def test_other_models_start_from_a_blank_canvas_with_the_source_in_the_prompt(suite, model):
+    decoder = Decoder(policy="absorbing", start="blank", max_steps=2)
+    paths = Paths.read(suite.predict(model, range(4), decoder), CODES)
+    assert (paths.states[0] == 0).all()
+    assert (paths.start > 0).all()
+    assert paths.forward_passes.tolist() == [2] * 4
+    told = Paths.read(
+        suite.predict(model, range(4), Decoder(policy="absorbing", start="oracle", max_steps=2)),
+        CODES,
+    )
+    assert np.array_equal(told.states[0] == 0, told.start != told.solution)
+
+
+def test_guidance_and_the_two_phases_are_decoders_too(suite, model):
+    guided = Decoder(max_steps=2, guidance=Guidance(text=2.0, image=1.0))
+    passes = Paths.read(suite.predict(model, range(4), guided), CODES).forward_passes
+    plain = Paths.read(suite.predict(model, range(4), Decoder(max_steps=2)), CODES).forward_passes
+    assert (passes % 3 == 0).all()
+    assert (plain <= 3).all()
+    released = Decoder(policy="two_phase", max_steps=16, guidance=Guidance(text=4.0, at="masked"))
+    paths = Paths.read(suite.predict(model, range(4), released), CODES)
+    assert (paths.final > 0).all()
+
+
+def test_perfect_edits_have_perfect_scores(suite, table):
+    def perfect(source, target):
+        return source, np.where(source == target, source, 0), target
+
+    out = figures(suite, replayed(suite, table, perfect))
+    for name in ("precision", "coverage", "success", "agreement", "exact"):
+        assert out[name].value == 1, name
+    assert out["outside_mae"].value == 0
+    assert out["outside_psnr"].value == 60
+    assert out["outside_ssim"].value == pytest.approx(1)
+    assert (out["mask_precision"].value, out["mask_recall"].value) == (1, 1)
+    assert (out["fixed"].value, out["broken"].value) == (1, 0)
+    assert out["remasked"].value == out["revealed"].value == 1
+    kinds = {name for name in out if name.startswith("success_")}
+    assert kinds == {f"success_{x}" for x in ("add", "recolour", "remove", "replace")}
+
+
+def test_doing_nothing_keeps_all_and_succeeds_never(suite, table):
+    out = figures(suite, replayed(suite, table, lambda source, target: (source, source)))
+    assert math.isnan(out["precision"].value), "nothing was changed"
+    assert (out["coverage"].value, out["success"].value, out["agreement"].value) == (0, 0, 0)
+    assert out["outside_psnr"].value == 60
+    assert (out["fixed"].value, out["broken"].value) == (0, 0)
+    assert math.isnan(out["mask_precision"].value)
+    assert out["mask_recall"].value == 0
+
+
+def test_repainting_all_is_told_from_editing(suite, table):
+    def repaint(source, target):
+        return source, source * 0, np.roll(target, 1)
+
+    out = figures(suite, replayed(suite, table, repaint))
+    assert out["mask_recall"].value == 1
+    assert out["mask_precision"].value == 0.25
+    assert out["precision"].value < 0.6
+    assert out["outside_psnr"].value < 40
+    assert out["broken"].value > 0.5
+
+
+def test_curves_follow_the_steps(suite, table):
+    def slow(source, target):
+        return source, np.where(source == target, source, 0), target
+
+    scores = suite.score(replayed(suite, table, slow))
+    curve = {s.at: s.value for s in scores if (s.metric, s.by) == ("edited_cells", "steps")}
+    assert curve == {0: 0, 1: 0, 2: 1}
+    kept = {s.at: s.value for s in scores if (s.metric, s.by) == ("kept_cells", "steps")}
+    assert kept == {0: 1, 1: 1, 2: 1}
+
+
+def test_edits_of_nothing_succeed_when_nothing_changes(edits, model):
+    pairs = dataclasses.replace(edits.pairs, edits=("nothing",))
+    suite = ImageEditSuite(edits=dataclasses.replace(edits, pairs=pairs), samples=5)
+    table = suite.predict(model, range(5), Decoder(max_steps=1))
+    out = figures(suite, replayed(suite, table, lambda source, target: (source, source)))
+    assert out["success"].value == 1
+    assert math.isnan(out["coverage"].value)
+
+
+def test_the_showcase_has_pictures_of_the_right_size(suite, table):
+    shown = suite.showcase(table)
+    assert [s["sample_id"] for s in shown] == table["sample_id"].to_pylist()[:6]
+    first = shown[0]
+    assert (first["rows"], first["columns"]) == (2, 2)
+    assert len(first["steps"]) == len(first["states"])
+    assert set(first["pictures"]) == {"source", "target", "edit", "mask", "difference"}
+    for text in (*first["pictures"].values(), *first["steps"]):
+        assert Image.open(io.BytesIO(base64.b64decode(text))).size == (32, 32)
+    source = np.array(Image.open(io.BytesIO(base64.b64decode(first["pictures"]["source"]))))
+    assert np.array_equal(source, suite.edits.pairs.pair("held_out", 0).source)
+
+
+def test_unreadable_samples_are_counted(edits, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    folder = write_plain(tmp_path / "plain")
+    (folder / "2-target.png").write_bytes(b"")
+    pairs = FilePairs(data=str(folder), height=32, width=32, held_out_share=1.0)
+    suite = ImageEditSuite(edits=ImageEditSource(pairs=pairs, tokenizer=edits.tokenizer))
+    table = suite.predict(model, range(6), Decoder(max_steps=1))
+    assert len(table) == 5
+    out = figures(suite, table)
+    assert out["unreadable"].value == 1
+    assert out["success"].count == 5
+    (folder / "0-source.png").unlink()
+    with pytest.raises(ValueError, match="none of the held-out pairs 0 .. 0 is there"):
+        suite.predict(model, range(1), Decoder())
+
+
+def test_settings_are_read_and_checked(edits, model, suite):
+    values = {
+        "kind": "image_edit",
+        "edits": {
+            "kind": "image_edit",
+            "pairs": {"kind": "shapes", "held_out": 12},
+            "tokenizer": edits.tokenizer,
+        },
+        "samples": 3,
+    }
+    made = make_suite(values, "suites: x")
+    assert made.num_samples == 3
+    made.check(model)
+    with pytest.raises(ValueError, match="there are 12 held-out pairs, 13 are asked for"):
+        print(make_suite(values | {"samples": 13}, "x").num_samples)
+    with pytest.raises(ValueError, match=r"threshold must lie in \(0, 1\], got 0"):
+        make_suite(values | {"threshold": 0.0}, "x")
+    with pytest.raises(ValueError, match="needs a model of image edits, got sudoku"):
+        suite.check(SudokuMDM(SudokuConfig(side=4)))
+
+
+def test_another_models_ids_are_refused(edits, model):
+    other = dataclasses.replace(edits, text=WordText(size=300))
+    with pytest.raises(ValueError, match="the model's ids are not those of the suite's edits"):
+        ImageEditSuite(edits=other).check(model)
+    tokens = torch.tensor([[7, edits.layout.image.code_offset]])
+    editable = torch.ones_like(tokens, dtype=torch.bool)
+    revision = revise(model, tokens, editable, max_steps=1)
+    bad = dataclasses.replace(revision, trajectory=tokens[None])
+    with pytest.raises(ValueError, match="the model revealed id 7, which is no code"):
+        ImageEditSuite(edits=edits)._cells(bad, editable, model.mask_id)
+
+
+def test_the_name_of_predictions_follows_what_things_hold(suite, edits):
+    same = ImageEditSuite(edits=dataclasses.replace(edits, source_in="prompt"))
+    assert same.identity() == suite.identity(), "the decoder says where the source lies"
+    assert ImageEditSuite(edits=edits, threshold=0.2).identity() != suite.identity()
+    assert edits.tokenizer not in repr(suite.identity())
