@@ -25,8 +25,8 @@ from models.weights import WEIGHTS, read_weights
 
 FORMAT = 1
 CONFIG = "config.json"
-INNER = "vqvae"
-"""Where Lumina-DiMOO's folder has its tokeniser."""
+INNER = ("vqvae", "tokenizer")
+"""Where Lumina-DiMOO's folder has its tokeniser, and where `training/vq.py` writes one."""
 
 
 def save_tokenizer(tokenizer: PatchVQ, path: str | os.PathLike[str]) -> None:
@@ -48,7 +48,7 @@ def load_tokenizer(
     """Read an image tokeniser's folder, ready to encode and decode.
 
     Args:
-        path: The folder: ours, diffusers', or a model's that has the latter in `vqvae`.
+        path: The folder: ours, diffusers', or one that has either in `tokenizer` or `vqvae`.
         device: Where to put the weights; the CPU when none.
     """
     folder, device = _folder(path), torch.device(device or "cpu")
@@ -86,8 +86,8 @@ def tokenizer_fingerprint(path: str | os.PathLike[str]) -> str:
 
 
 def _folder(path: str | os.PathLike[str]) -> Path:
-    inner = Path(path) / INNER
-    return inner if (inner / CONFIG).is_file() else Path(path)
+    inner = [Path(path) / name for name in INNER]
+    return next((x for x in inner if (x / CONFIG).is_file()), Path(path))
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:

@@ -1,0 +1,131 @@
+"""Pictures → an image tokeniser of our own, by a short plain loop in one process.
+
+A run that was killed leaves nothing and starts anew; one that is done is left as it is.
+
+    python -m training.vq training/recipes/shapes_vq.yaml
+    python -m training.vq training/recipes/emoji_vq.yaml pairs.folder=my/pngs tokenizer.patch=8
+
+It writes OUTPUT/tokenizer, for `source.tokenizer` of a build, and OUTPUT/scores.json.
+"""
+
+import dataclasses
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from models import PatchVQConfig, save_tokenizer
+from models.folder import check_replaceable
+from pipeline.command import main_for
+from pipeline.edits import EditPairs, EmojiPairs, FilePairs, ShapePairs
+from pipeline.images import ImageError
+from pipeline.progress import Meter, Summary
+from pipeline.provenance import claim
+from pipeline.storage import Storage
+from training.codebook import LearnConfig, Pictures, learn, psnr, to_images
+
+SCORES, TOKENIZER = "scores.json", "tokenizer"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VQRecipe:
+    """From pictures to an image tokeniser."""
+
+    output: str
+    """Folder of the run."""
+    pairs: ShapePairs | EmojiPairs | FilePairs
+    """Edits whose pictures are learned, before and after."""
+    num_pairs: int = 2000
+    """Training pairs read, evenly spread over all there are; fewer where there are fewer."""
+    num_held_out: int = 100
+    """Held-out pairs that the result is scored on."""
+    tokenizer: PatchVQConfig = field(default_factory=PatchVQConfig)
+    learning: LearnConfig = field(default_factory=LearnConfig)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.num_pairs < 1 or self.num_held_out < 0:
+            raise ValueError(
+                "num_pairs must be at least 1 and num_held_out at least 0, got "
+                f"{self.num_pairs}, {self.num_held_out}"
+            )
+        if not 0 <= self.seed < 1 << 63:
+            raise ValueError(f"seed must lie in 0 .. 2^63 - 1, got {self.seed}")
+        if "://" in self.output:
+            raise ValueError(f"output must be a folder on a file system, got {self.output}")
+        height, width = self.pairs.size
+        if height % self.tokenizer.patch or width % self.tokenizer.patch:
+            raise ValueError(
+                f"pictures of {height} × {width} pixels do not divide into cells of "
+                f"{self.tokenizer.patch}; change tokenizer.patch or the pictures' size"
+            )
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What the outcome depends on."""
+        values = dataclasses.asdict(self) | {"data": self.pairs.data_hash()}
+        del values["output"]
+        return values
+
+
+def train_tokenizer(recipe: VQRecipe) -> Summary:
+    """Learn the tokeniser of a recipe, unless it is there."""
+    folder = Path(recipe.output)
+    claim(Storage(str(folder)), recipe.content)
+    meter = Meter("vq", recipe.learning.steps, counts="cells")
+    if (folder / TOKENIZER).exists():
+        return meter.summary(0, str(folder / TOKENIZER))
+    check_replaceable(folder / TOKENIZER, ())
+    pictures, unreadable = read_pictures(recipe.pairs, "train", recipe.num_pairs)
+    started = time.monotonic()
+    cells = recipe.learning.batch_size * pictures[0, ..., 0].size // recipe.tokenizer.patch**2
+    with meter:
+        tokenizer = learn(
+            pictures,
+            recipe.tokenizer,
+            recipe.learning,
+            recipe.seed,
+            lambda step, error: meter.add(recipe.learning.batch_size, cells),
+        )
+    scores: dict[str, Any] = {
+        "psnr_train": round(psnr(tokenizer, pictures[:200]), 3),
+        "pictures": len(pictures),
+        "unreadable": unreadable,
+        "seconds": round(time.monotonic() - started, 1),
+    }
+    if recipe.num_held_out and "held_out" in recipe.pairs.num_pairs():
+        held_out, _ = read_pictures(recipe.pairs, "held_out", recipe.num_held_out)
+        scores["psnr_held_out"] = round(psnr(tokenizer, held_out), 3)
+        scores["codes_used"] = len(tokenizer.encode(to_images(held_out)).unique())
+    (folder / SCORES).write_text(json.dumps(scores, indent=2) + "\n")
+    save_tokenizer(tokenizer, folder / TOKENIZER)  # last, for it says that all is done
+    return meter.summary(recipe.learning.steps, f"{folder / TOKENIZER} {json.dumps(scores)}")
+
+
+def read_pictures(pairs: EditPairs, split: str, most: int) -> tuple[Pictures, int]:
+    """Both pictures of some pairs, and how many pairs could not be read."""
+    total = pairs.num_pairs().get(split, 0)
+    found, unreadable = [], 0
+    for number in np.unique(np.linspace(0, total - 1, min(most, total)).astype(int)):
+        try:
+            pair = pairs.pair(split, int(number))
+        except ImageError:
+            unreadable += 1
+            continue
+        found += [pair.source, pair.target]
+    if not found:
+        raise ValueError(f"pairs has no readable picture in {split}; {unreadable} are unreadable")
+    return np.stack(found), unreadable
+
+
+def main(argv: list[str] | None = None) -> None:
+    main_for(
+        "vq", __doc__, train_tokenizer, lambda recipe: range(recipe.learning.steps), argv, VQRecipe
+    )
+
+
+if __name__ == "__main__":
+    main()
