@@ -71,7 +71,9 @@ def heat(edit: Picture, source: Picture) -> Picture:
 
 
 def with_stripes(picture: Picture, cells: Bools) -> Picture:
-    """The picture faint, with dark stripes over some cells."""
+    """The picture faint, with dark stripes over some cells; a small one enlarged for them."""
+    times = max(1, MOST_PIXELS // max(picture.shape[:2]))
+    picture = picture.repeat(times, 0).repeat(times, 1)
     faint = 255 - (255 - picture.astype(np.float64)) * 0.35
     at = np.add.outer(*(np.arange(n) for n in picture.shape[:2]))
     striped = _pixels(cells, picture) & (at // STRIPE % 2 == 0)

@@ -210,7 +210,9 @@ def test_the_showcase_has_pictures_of_the_right_size(suite, table):
     assert (first["rows"], first["columns"]) == (2, 2)
     assert len(first["steps"]) == len(first["states"])
     assert set(first["pictures"]) == {"source", "target", "edit", "mask", "difference"}
-    for text in (*first["pictures"].values(), *first["steps"]):
+    assert Image.open(io.BytesIO(base64.b64decode(first["pictures"]["mask"]))).size == (192, 192)
+    plain = [text for name, text in first["pictures"].items() if name != "mask"]
+    for text in (*plain, *first["steps"]):
         assert Image.open(io.BytesIO(base64.b64decode(text))).size == (32, 32)
     source = np.array(Image.open(io.BytesIO(base64.b64decode(first["pictures"]["source"]))))
     assert np.array_equal(source, suite.edits.pairs.pair("held_out", 0).source)

