@@ -17,5 +17,8 @@ MEANINGS = {
     "as_near": "boards that end as another valid board, no further from the given one",
     "ambiguous": "boards with another valid board at least as near as the solution",
     "ceiling": "what the best possible reviser would end exactly right, guessing among equals",
+    "solved": "responses whose steps are all true and reach the target",
+    "true_steps": "of all steps written, those true by themselves",
+    "returned": "of the positions re-masked, those that end as what they first were",
     "wrong_share": "of the cells with this belief in MASK, those really wrong",
 }

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import yaml
 
 from models.config import from_mapping
-from pipeline.sources.arithmetic import ArithmeticSource
+from pipeline.sources.countdown import CountdownSource
 from pipeline.sources.sudoku import SudokuSource
 from pipeline.sources.text import TextSource
 from pipeline.trajectory import TrajectoryConfig
@@ -63,7 +63,7 @@ class BuildRecipe:
 
     output: str
     """Folder of the data set: any fsspec URI."""
-    source: SudokuSource | TextSource | ArithmeticSource
+    source: SudokuSource | TextSource | CountdownSource
     trajectories: TrajectoryConfig
     proposal: ProposalConfig = field(default_factory=ProposalConfig)
     seed: int = 0
