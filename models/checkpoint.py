@@ -143,14 +143,18 @@ def load(
     return backbone.to(device).eval()  # buffers follow the weights
 
 
-def outline(path_or_name: str | os.PathLike[str]) -> Backbone:
-    """A checkpoint's model without its weights, on the meta device; they are there and fit."""
+def outline(path_or_name: str | os.PathLike[str], *, check: bool = True) -> Backbone:
+    """A checkpoint's model without its weights, on the meta device.
+
+    With `check` they are there and fit; without, config.json alone will do.
+    """
     folder = _folder(path_or_name)
     if adapter.is_adapter(folder):
-        return outline(adapter.read_settings(folder).base)
-    shape = _read_shape(folder)
+        return outline(adapter.read_settings(folder).base, check=check)
+    shape = _read_shape(folder, has_weights=check)
     backbone = _on_meta(folder, shape)
-    check_weights(backbone, folder, shape.rename)
+    if check:
+        check_weights(backbone, folder, shape.rename)
     return backbone
 
 
@@ -187,8 +191,8 @@ def _on_meta(folder: Path, shape: _Shape) -> Backbone:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from error
 
 
-def _read_shape(folder: Path) -> _Shape:
-    settings = _read_settings(folder)
+def _read_shape(folder: Path, *, has_weights: bool = True) -> _Shape:
+    settings = _read_settings(folder, has_weights=has_weights)
     if settings.keys() >= OURS:
         return _read_ours(folder, settings)
     if "model_type" not in settings:
@@ -201,8 +205,8 @@ def _read_shape(folder: Path) -> _Shape:
     return _Shape(published.kind, config, HistoryConfig(norm="match"), published.rename(config))
 
 
-def _read_settings(folder: Path) -> dict[str, Any]:
-    """config.json, once everything is there."""
+def _read_settings(folder: Path, *, has_weights: bool) -> dict[str, Any]:
+    """config.json, once everything is there that should be."""
     if not folder.is_dir():
         names = sorted(x.name for x in SHIPPED.iterdir()) if SHIPPED.is_dir() else []
         raise CheckpointError(
@@ -210,7 +214,8 @@ def _read_settings(folder: Path) -> dict[str, Any]:
         )
     if not (folder / CONFIG).is_file():
         raise CheckpointError(f"{folder} lacks {CONFIG}")
-    weight_files(folder)
+    if has_weights:
+        weight_files(folder)
     try:
         settings = json.loads((folder / CONFIG).read_text())
     except (ValueError, RecursionError) as error:
