@@ -30,6 +30,7 @@ from models.llada import LladaConfig, LladaMDM
 from models.masked_lm import MaskedLM, MaskedLMConfig
 from models.published import find_published, read_config
 from models.sudoku import SudokuConfig, SudokuMDM
+from models.tokens import tokenizer_files
 from models.weights import (
     WEIGHTS,
     Rename,
@@ -159,13 +160,14 @@ def outline(path_or_name: str | os.PathLike[str], *, check: bool = True) -> Back
 
 
 def fingerprint(path_or_name: str | os.PathLike[str]) -> str:
-    """A short hash of a checkpoint's config and weights: the same bytes, the same model."""
+    """A short hash of a checkpoint's config, weights, and tokenizer if it lies beside them: the
+    same bytes, the same model."""
     folder = _folder(path_or_name)
     if adapter.is_adapter(folder):
         paths = [folder / name for name in adapter.FILES]
     else:
         _read_shape(folder)
-        paths = [folder / CONFIG, *weight_files(folder)]
+        paths = [folder / CONFIG, *weight_files(folder), *tokenizer_files(folder)]
     total = hashlib.sha256()
     for path in paths:
         with path.open("rb") as file:
