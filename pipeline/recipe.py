@@ -3,9 +3,11 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
 
 import yaml
 
@@ -25,10 +27,21 @@ class ProposalConfig:
     """Checkpoint of the frozen model that top_k probes."""
     k: int = 50
     """Candidates kept per position."""
+    candidates: Literal["softmax", "uniform"] = "softmax"
+    """Draw among the k by the model's probabilities, or all alike."""
     mode: Literal["clean", "masked"] = "clean"
     """Probe on the clean sequence, or with positions masked."""
     mask_rate: float = 0.3
     """Share of the editable positions masked in one pass of mode masked; every one has its turn."""
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+        {
+            "paper": {"kind": "top_k"},
+            "released": {"kind": "top_k", "k": 8, "candidates": "uniform", "mode": "masked"},
+        }
+    )
+    """`preset: released` is as the authors' data sets and project page say; their code has no
+    builder."""
 
     def __post_init__(self) -> None:
         if (self.kind == "top_k") != (self.backbone is not None):

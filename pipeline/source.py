@@ -152,6 +152,13 @@ def run(recipe: BuildRecipe, plan: Plan | None = None) -> Summary:
         for counts in run_tasks(partial(make_examples, plan), todo, workers=plan.workers):
             meter.add(*counts)
     plan.examples.sweep("")
+    if meter.rows == 0 and len(todo) == len(units):
+        plan.examples.remove(f"{unit.name}.parquet" for unit in units)
+        raise ValueError(
+            f"the source gave no example: all {meter.skipped} records were left out, for they are "
+            "too long, have nothing to answer, or hold the mask token; raise source.max_length or "
+            "mend the templates"
+        )
     return meter.summary(len(todo), plan.examples.uri)
 
 

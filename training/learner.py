@@ -113,6 +113,7 @@ class Learner(nn.Module):
             mask_id=self.backbone.mask_id,
             horizon=horizon,
             config=self.backbone.history,
+            editable=batch.editable,
         )
         attention_mask = None if bool(batch.is_token.all()) else batch.is_token
         with torch.autocast(weight.device.type, torch.bfloat16, enabled=self._mixed):
