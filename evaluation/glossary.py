@@ -30,5 +30,8 @@ MEANINGS = {
     "edited_cells": "of the cells that should change, those as the target has them",
     "kept_cells": "of the cells that should stay, those that are as they were",
     "unreadable": "samples left out because their files cannot be read",
+    "solved": "responses whose steps are all true and reach the target",
+    "true_steps": "of all steps written, those true by themselves",
+    "returned": "of the positions re-masked, those that end as what they first were",
     "wrong_share": "of the cells with this belief in MASK, those really wrong",
 }

@@ -49,7 +49,8 @@ class Beliefs:
     confidence: Tensor
     """What reveals are ranked by, higher first: log_prob, -entropy, or the lead p₁ - p₂."""
     doubt: Tensor
-    """log p(MASK) - log p(current token), over V ∪ {MASK}; -inf where nothing was read."""
+    """log p(MASK) - log p(token), over V ∪ {MASK}: the current token, or the candidate where that
+    is MASK; -inf where nothing was read."""
     mask_log_prob: Tensor
     """log p(MASK) over V ∪ {MASK}; -inf where nothing was read."""
 
@@ -99,14 +100,15 @@ def read_beliefs(
     ):
         at = (row, position)
         logits = _contrasted(backbone, hidden, contrasts, at)  # [P, V]
-        current = logits.gather(1, tokens[at][:, None])[:, 0]
-        beliefs.doubt[at] = logits[:, backbone.mask_id] - current
         total = logits.logsumexp(-1)
         beliefs.mask_log_prob[at] = logits[:, backbone.mask_id] - total
         log_probs = _truncate(logits.masked_fill(forbidden, -math.inf).log_softmax(-1), sampling)
         candidate = _draw(log_probs, sampling, noise, row, position)
         log_prob = log_probs.gather(1, candidate[:, None])[:, 0]
         _check_finite(total, log_prob, row, position, noise)
+        is_masked = tokens[at] == backbone.mask_id
+        present = torch.where(is_masked, candidate, tokens[at])
+        beliefs.doubt[at] = logits[:, backbone.mask_id] - logits.gather(1, present[:, None])[:, 0]
         beliefs.candidate[at] = candidate
         beliefs.log_prob[at] = log_prob
         beliefs.confidence[at] = _confidence(log_probs, log_prob, ranking)

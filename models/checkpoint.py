@@ -32,6 +32,7 @@ from models.lumina import LuminaConfig, LuminaMDM
 from models.masked_lm import MaskedLM, MaskedLMConfig
 from models.published import find_published, read_config
 from models.sudoku import SudokuConfig, SudokuMDM
+from models.tokens import tokenizer_files
 from models.weights import (
     WEIGHTS,
     Rename,
@@ -146,25 +147,30 @@ def load(
     return backbone.to(device).eval()  # buffers follow the weights
 
 
-def outline(path_or_name: str | os.PathLike[str]) -> Backbone:
-    """A checkpoint's model without its weights, on the meta device; they are there and fit."""
+def outline(path_or_name: str | os.PathLike[str], *, check: bool = True) -> Backbone:
+    """A checkpoint's model without its weights, on the meta device.
+
+    With `check` they are there and fit; without, config.json alone will do.
+    """
     folder = _folder(path_or_name)
     if adapter.is_adapter(folder):
-        return outline(adapter.read_settings(folder).base)
-    shape = _read_shape(folder)
+        return outline(adapter.read_settings(folder).base, check=check)
+    shape = _read_shape(folder, has_weights=check)
     backbone = _on_meta(folder, shape)
-    check_weights(backbone, folder, shape.rename)
+    if check:
+        check_weights(backbone, folder, shape.rename)
     return backbone
 
 
 def fingerprint(path_or_name: str | os.PathLike[str]) -> str:
-    """A short hash of a checkpoint's config and weights: the same bytes, the same model."""
+    """A short hash of a checkpoint's config, weights, and tokenizer if it lies beside them: the
+    same bytes, the same model."""
     folder = _folder(path_or_name)
     if adapter.is_adapter(folder):
         paths = [folder / name for name in adapter.FILES]
     else:
         _read_shape(folder)
-        paths = [folder / CONFIG, *weight_files(folder)]
+        paths = [folder / CONFIG, *weight_files(folder), *tokenizer_files(folder)]
     total = hashlib.sha256()
     for path in paths:
         with path.open("rb") as file:
@@ -190,8 +196,8 @@ def _on_meta(folder: Path, shape: _Shape) -> Backbone:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from error
 
 
-def _read_shape(folder: Path) -> _Shape:
-    settings = _read_settings(folder)
+def _read_shape(folder: Path, *, has_weights: bool = True) -> _Shape:
+    settings = _read_settings(folder, has_weights=has_weights)
     if settings.keys() >= OURS:
         return _read_ours(folder, settings)
     if "model_type" not in settings:
@@ -204,8 +210,8 @@ def _read_shape(folder: Path) -> _Shape:
     return _Shape(published.kind, config, HistoryConfig(norm="match"), published.rename(config))
 
 
-def _read_settings(folder: Path) -> dict[str, Any]:
-    """config.json, once everything is there."""
+def _read_settings(folder: Path, *, has_weights: bool) -> dict[str, Any]:
+    """config.json, once everything is there that should be."""
     if not folder.is_dir():
         names = sorted(x.name for x in SHIPPED.iterdir()) if SHIPPED.is_dir() else []
         raise CheckpointError(
@@ -213,7 +219,8 @@ def _read_settings(folder: Path) -> dict[str, Any]:
         )
     if not (folder / CONFIG).is_file():
         raise CheckpointError(f"{folder} lacks {CONFIG}")
-    weight_files(folder)
+    if has_weights:
+        weight_files(folder)
     try:
         settings = json.loads((folder / CONFIG).read_text())
     except (ValueError, RecursionError) as error:

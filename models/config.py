@@ -16,16 +16,21 @@ def from_mapping(kind: type, values: Any, where: str) -> Any:
     Args:
         kind: A dataclass, whose fields may be numbers, strings, bools, literals, tuples, other
             dataclasses, or unions of these with None.
-        values: What a JSON or YAML reader returned.
+        values: What a JSON or YAML reader returned. Where the dataclass has `PRESETS`, the key
+            `preset` names the values that those given are put over.
         where: Named in errors, like `sudoku.yaml: history`.
     """
     if not isinstance(values, Mapping):
         raise ValueError(f"{where}: expected keys and values, got {values!r}")
+    presets = getattr(kind, "PRESETS", {})
+    if presets and "preset" in values:
+        values = _with_preset(presets, values, where)
     hints = get_type_hints(kind)
     fields = {f.name: f for f in dataclasses.fields(kind) if f.init}
     unknown = sorted(map(str, set(values) - set(fields)))
     if unknown:
-        raise ValueError(f"{where}: unknown keys {unknown}; {kind.__name__} takes {sorted(fields)}")
+        known = sorted([*fields, *["preset"] * bool(presets)])
+        raise ValueError(f"{where}: unknown keys {unknown}; {kind.__name__} takes {known}")
     missing = sorted(
         name
         for name, f in fields.items()
@@ -40,6 +45,16 @@ def from_mapping(kind: type, values: Any, where: str) -> Any:
         return kind(**read)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
+
+
+def _with_preset(
+    presets: Mapping[str, Mapping[str, Any]], values: Mapping[str, Any], where: str
+) -> dict[str, Any]:
+    given = dict(values)
+    name = given.pop("preset")
+    if name not in list(presets):
+        raise ValueError(f"{where}: preset must be one of {list(presets)}, got {name!r}")
+    return {**presets[name], **given}
 
 
 def _read(hint: Any, value: Any, where: str) -> Any:

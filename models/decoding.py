@@ -6,8 +6,10 @@ records what happened.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from types import MappingProxyType
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -32,12 +34,12 @@ class Standing:
     """Editable and now MASK."""
     is_visible: Tensor
     """Editable and now a token."""
-    ever_masked: Tensor
-    """MASK at the start or at some step."""
     idle_steps: Tensor
     """Steps without an action up to now, [B]."""
     revealed_with: Tensor
     """log p of each token when it was revealed; 0 for those given at the start."""
+    times_remasked: Tensor
+    """How often each position was re-masked before."""
     step: int
     max_steps: int
     mask_id: int
@@ -92,11 +94,21 @@ class RevisionPolicy:
     """Re-mask when log p(MASK) exceeds log p(token) by more than this many nats."""
     remask_cap: int | None = None
     """Re-mask at most this many per step, the most doubted first."""
+    max_remasks: int | None = None
+    """Re-mask a position at most this many times; then it keeps what it has."""
+    abstain: bool = False
+    """Leave a masked position masked while MASK is likelier there than any token."""
     patience: int = 1
     """End a row after this many steps without action."""
     sampling: Sampling = field(default_factory=Sampling)
 
     ranking: Ranking = field(default="probability", init=False)
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+        {"paper": {}, "released": {"reveal_count": 1, "max_remasks": 6, "abstain": True}}
+    )
+    """`preset: released` is as the authors' code for text decodes, at most 512 steps by default.
+    Unlike theirs, ours goes on while a MASK is left and reveals what is left at the end."""
 
     def __post_init__(self) -> None:
         ways = (self.reveal_count, self.reveal_threshold, self.reveal_within)
@@ -108,7 +120,8 @@ class RevisionPolicy:
             raise ValueError(f"reveal_threshold must lie in (0, 1], got {self.reveal_threshold}")
         if not 0 <= self.margin < math.inf:
             raise ValueError(f"margin must be 0 or more nats, got {self.margin}")
-        for name, least in (("reveal_count", 1), ("block_length", 1), ("remask_cap", 0)):
+        least_values = {"reveal_count": 1, "block_length": 1, "remask_cap": 0, "max_remasks": 0}
+        for name, least in least_values.items():
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ValueError(f"{name} must be at least {least}, got {value}")
@@ -125,6 +138,10 @@ class RevisionPolicy:
             opened = open_block(block, view.is_masked)
             may_remask = may_remask & (block <= opened)
             may_reveal = may_reveal & (block == opened)
+        if self.max_remasks is not None:
+            may_remask = may_remask & (view.times_remasked < self.max_remasks)
+        if self.abstain:
+            may_reveal = may_reveal & (view.beliefs.doubt <= 0)
         return self._remask(view.beliefs, may_remask), self._reveal(view, may_reveal)
 
     def is_finished(self, now: Standing) -> Tensor:
@@ -262,12 +279,10 @@ def _revise_batch(
     seed: int,
     row_ids: Tensor,
 ) -> Revision:
-    rows = _Rows(
-        tokens, editable, attention_mask, row_ids, HistoryState(history, backbone.token_embedding)
-    )
-    rows.ever_masked = rows.is_masked(backbone.mask_id)
+    past = HistoryState(history, backbone.token_embedding, editable)
+    rows = _Rows(tokens, editable, attention_mask, row_ids, past)
     if guidance is not None:
-        without_text = HistoryState(history, backbone.token_embedding)
+        without_text = HistoryState(history, backbone.token_embedding, editable)
         rows.guide = Guide(guidance, backbone, without_text)
     record = Record(tokens)
     rows.keep(editable.any(-1))
@@ -308,7 +323,7 @@ class _Rows:
         self.history = history
         self.idle_steps = torch.zeros_like(self.index)
         self.revealed_with = torch.zeros(tokens.shape, device=tokens.device)
-        self.ever_masked = torch.zeros_like(editable)
+        self.times_remasked = torch.zeros_like(tokens)
         self.guide: Guide | None = None
 
     def is_masked(self, mask_id: int) -> Tensor:
@@ -322,9 +337,9 @@ class _Rows:
             editable=self.editable,
             is_masked=is_masked,
             is_visible=self.editable & ~is_masked,
-            ever_masked=self.ever_masked,
             idle_steps=self.idle_steps,
             revealed_with=self.revealed_with,
+            times_remasked=self.times_remasked,
             step=step,
             max_steps=max_steps,
             mask_id=mask_id,
@@ -338,7 +353,7 @@ class _Rows:
         for name in ("index", "tokens", "start", "editable", "row_ids", "idle_steps"):
             setattr(self, name, getattr(self, name)[wanted])
         self.revealed_with = self.revealed_with[wanted]
-        self.ever_masked = self.ever_masked[wanted]
+        self.times_remasked = self.times_remasked[wanted]
         if self.attention_mask is not None:
             self.attention_mask = self.attention_mask[wanted]
         self.history.select(wanted)
@@ -377,8 +392,8 @@ def _apply(
     """Carry the actions out and write them down."""
     revealed = torch.where(reveal, view.beliefs.candidate, rows.tokens)
     rows.tokens = torch.where(remask, view.mask_id, revealed)
-    rows.ever_masked = rows.ever_masked | remask
     rows.revealed_with = torch.where(reveal, view.beliefs.log_prob, rows.revealed_with)
+    rows.times_remasked = rows.times_remasked + remask
     acted = (remask | reveal).any(-1)
     rows.idle_steps = torch.where(acted, 0, rows.idle_steps + 1)
     actions = torch.where(view.is_masked, Action.WAIT, Action.KEEP).to(torch.int8)

@@ -19,6 +19,7 @@ from models.layers import (
     attend,
     check_heads,
     check_length,
+    check_sizes,
     padding_mask,
     rotary,
     swiglu,
@@ -48,9 +49,7 @@ class DreamConfig:
     def __post_init__(self) -> None:
         heads = ("hidden_size", "num_attention_heads", "num_key_value_heads")
         sizes = ("num_hidden_layers", "intermediate_size", "vocab_size", "max_position_embeddings")
-        for name in (*heads, *sizes):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_sizes(self, heads + sizes)
         check_heads(self.hidden_size, self.num_attention_heads, self.num_key_value_heads, heads)
         check_ids(self.mask_token_id, self.excluded_ids, self.vocab_size)
 

@@ -18,6 +18,7 @@ from models.layers import (
     attend,
     check_heads,
     check_length,
+    check_sizes,
     padding_mask,
     rotary,
     swiglu,
@@ -45,12 +46,10 @@ class LladaConfig:
     """Special and unused ids, which are never revealed; MASK need not be among them."""
 
     def __post_init__(self) -> None:
-        sizes = ("d_model", "n_layers", "n_heads", "n_kv_heads", "mlp_hidden_size", "vocab_size")
-        for name in (*sizes, "max_sequence_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        names = ("d_model", "n_heads", "n_kv_heads")
-        check_heads(self.d_model, self.n_heads, self.n_kv_heads, names)
+        heads = ("d_model", "n_heads", "n_kv_heads")
+        sizes = ("n_layers", "mlp_hidden_size", "vocab_size", "max_sequence_length")
+        check_sizes(self, heads + sizes)
+        check_heads(self.d_model, self.n_heads, self.n_kv_heads, heads)
         check_ids(self.mask_token_id, self.excluded_ids, self.vocab_size)
 
     @property

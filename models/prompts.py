@@ -76,6 +76,14 @@ class TextTokenizer:
             )
         return ids
 
+    @functools.cached_property
+    def turn_end(self) -> list[int]:
+        """What the chat template ends an assistant's turn with; nothing if that is no end token."""
+        answer = "\N{SNOWMAN}"
+        rounds = [{"role": "user", "content": "?"}, {"role": "assistant", "content": answer}]
+        after = self.encode(self._render(rounds).rpartition(answer)[2])
+        return [i for i in after[:1] if i in self.end_ids]
+
     def encode_pair(
         self, context: str, continuation: str, *, bos: bool = False
     ) -> tuple[list[int], list[int]]:

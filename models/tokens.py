@@ -42,6 +42,12 @@ class Tokens:
         return tuple(i for i in range(vocab_size) if i not in usable)
 
 
+def tokenizer_files(folder: Path) -> list[Path]:
+    """Those of a folder's files that say what ids and prompts are, in a fixed order."""
+    names = (*FILES, "special_tokens_map.json", "chat_template.jinja", "merges.txt")
+    return [folder / name for name in names if (folder / name).is_file()]
+
+
 def read_tokens(folder: Path) -> Tokens:
     """Read whichever tokenizer files a folder has."""
     whole, vocab, added, settings, named = (

@@ -62,15 +62,20 @@ class TwoPhase:
 
     def _is_filling(self, now: Standing) -> Tensor:
         """Which rows are in their second phase, bool [B, 1]."""
-        has_revealed = (now.ever_masked & now.is_visible).any(-1)
+        has_revealed = (_to_fill(now) & now.is_visible).any(-1)
         is_late = now.step >= min(self.mask_steps, now.max_steps)
         return (has_revealed | (now.idle_steps > 0) | is_late)[:, None]
 
     def _num_revealed(self, view: View) -> Tensor:
         """How many masks go in a step of the second phase, [B, 1]."""
-        total = view.ever_masked.sum(-1, keepdim=True)
+        total = _to_fill(view).sum(-1, keepdim=True)
         share = [math.cos(math.pi / 2 * k / self.fill_steps) for k in range(1, self.fill_steps)]
         left = (total * torch.tensor([*share, 0.0], device=total.device)).long()  # [B, K]
         left[:, :-1].clamp_(min=1)
         now = view.is_masked.sum(-1, keepdim=True)
         return now - torch.where(left < now, left, 0).amax(-1, keepdim=True)
+
+
+def _to_fill(now: Standing) -> Tensor:
+    """Cells that were masked at the start or by the first phase, filled since or not."""
+    return now.editable & ((now.start == now.mask_id) | (now.times_remasked > 0))

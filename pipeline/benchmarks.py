@@ -196,7 +196,9 @@ def _read(
     """All rows, each made into a record; an error names the file and the row, from 1."""
     is_file = data.endswith(".jsonl")
     found = []
-    for number, row in enumerate(_lines(data) if is_file else _hub(data, config, split), 1):
+    for number, row in enumerate(
+        _lines(data) if is_file else load_from_hub(data, split, config), 1
+    ):
         try:
             found.append(make(row, number))
         except KeyError as error:
@@ -224,7 +226,8 @@ def _lines(path: str) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def _hub(name: str, config: str | None, split: str) -> Any:
+def load_from_hub(name: str, split: str, config: str | None = None) -> Any:
+    """A split of a data set on the hub; of a copy without that config, of the one it has."""
     import datasets  # slow to import
 
     def load(config: str | None) -> Any:
@@ -236,7 +239,7 @@ def _hub(name: str, config: str | None, split: str) -> Any:
         except ValueError:
             if config is None:
                 raise
-            return load(None)  # a copy without that config
+            return load(None)
     except Exception as error:  # the hub fails in many ways, of several libraries' own
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ValueError(

@@ -194,6 +194,7 @@ def read_proposals(plan: Plan, unit: Unit, examples: Examples) -> TopK:
         spread("candidates", np.dtype(meta["dtype"]), 0),
         spread("log_probs", np.dtype(np.float16), -np.inf),
         num_allowed=len(examples.vocabulary.allowed),
+        is_uniform=plan.recipe.proposal.candidates == "uniform",
     )
 
 

@@ -67,7 +67,7 @@ def wrong_digit(side: int) -> Uniform:
 
 @dataclass(frozen=True)
 class TopK:
-    """A frozen model's own best guesses, renormalised without the target."""
+    """A frozen model's own best guesses without the target: renormalised, or all alike."""
 
     candidates: Ints
     """Token ids, [B, N, k]; MASK and special ids already left out."""
@@ -75,6 +75,8 @@ class TopK:
     """Their log-probabilities, [B, N, k]; -inf where there is no candidate."""
     num_allowed: int
     """Ids that may be proposed in all, targets included."""
+    is_uniform: bool = False
+    """Take every candidate as likely as the others."""
 
     def __post_init__(self) -> None:
         if self.candidates.ndim != 3 or self.candidates.shape != self.log_probs.shape:
@@ -122,7 +124,7 @@ class TopK:
                 f"no candidate besides the target at row {row[first]}, position {position[first]}; "
                 "draw only where supports() holds"
             )
-        weights = np.exp(log_probs - best)
+        weights = np.isfinite(log_probs) if self.is_uniform else np.exp(log_probs - best)
         return weights / weights.sum(-1, keepdims=True)
 
 

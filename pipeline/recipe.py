@@ -3,14 +3,16 @@
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
 
 import yaml
 
 from models.config import from_mapping
-from pipeline.sources.arithmetic import ArithmeticSource
+from pipeline.sources.countdown import CountdownSource
 from pipeline.sources.image_edit import ImageEditSource
 from pipeline.sources.sudoku import SudokuSource
 from pipeline.sources.text import TextSource
@@ -27,10 +29,21 @@ class ProposalConfig:
     """Checkpoint of the frozen model that top_k probes."""
     k: int = 50
     """Candidates kept per position."""
+    candidates: Literal["softmax", "uniform"] = "softmax"
+    """Draw among the k by the model's probabilities, or all alike."""
     mode: Literal["clean", "masked"] = "clean"
     """Probe on the clean sequence, or with positions masked."""
     mask_rate: float = 0.3
     """Share of the editable positions masked in one pass of mode masked; every one has its turn."""
+
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+        {
+            "paper": {"kind": "top_k"},
+            "released": {"kind": "top_k", "k": 8, "candidates": "uniform", "mode": "masked"},
+        }
+    )
+    """`preset: released` is as the authors' data sets and project page say; their code has no
+    builder."""
 
     def __post_init__(self) -> None:
         if (self.kind == "top_k") != (self.backbone is not None):
@@ -67,7 +80,7 @@ class BuildRecipe:
 
     output: str
     """Folder of the data set: any fsspec URI."""
-    source: SudokuSource | TextSource | ArithmeticSource | ImageEditSource
+    source: SudokuSource | TextSource | CountdownSource | ImageEditSource
     trajectories: TrajectoryConfig
     proposal: ProposalConfig = field(default_factory=ProposalConfig)
     seed: int = 0

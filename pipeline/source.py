@@ -171,6 +171,13 @@ def run(recipe: BuildRecipe, plan: Plan | None = None) -> Summary:
         ):
             meter.add(*counts)
     plan.examples.sweep("")
+    if meter.rows == 0 and len(todo) == len(units):
+        plan.examples.remove(f"{unit.name}.parquet" for unit in units)
+        raise ValueError(
+            f"the source gave no example: all {meter.skipped} records were left out, for they are "
+            "too long, have nothing to answer, or hold the mask token; raise source.max_length or "
+            "mend the templates"
+        )
     return meter.summary(len(todo), plan.examples.uri)
 
 

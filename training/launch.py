@@ -7,6 +7,7 @@ one first.
     remask train training/recipes/sudoku.yaml steps=2000 optimizer.lr=0.01
     remask train RECIPE --ranks 2
     remask train RECIPE --hostfile hosts        # lines like: node1 slots=8
+    remask train RECIPE --dry-run --ranks 2 --gpu-memory 80    # what it needs, and whether it fits
 """
 
 import argparse
@@ -25,7 +26,7 @@ import torch
 from pipeline.recipe import load_recipe
 from training.recipe import TrainRecipe
 from training.run_folder import RunFolder
-from training.train import add_arguments, run
+from training.train import add_arguments, dry_run
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -40,9 +41,9 @@ def main(argv: list[str] | None = None) -> None:
         parser.error(f"--ranks must be at least 1, got {arguments.ranks}")
     if arguments.hostfile and (arguments.ranks or not arguments.hostfile.is_file()):
         parser.error("--hostfile must be a file, and says itself how many ranks a machine has")
-    if arguments.dry_run:
-        return run(arguments.recipe, arguments.overrides, dry_run=True)
     ranks = arguments.ranks or default_ranks()
+    if arguments.dry_run:
+        return dry_run(arguments, ranks)
     where = ["--hostfile", str(arguments.hostfile)] if arguments.hostfile else local(ranks)
     command = [*where, "--module", "training.train", arguments.recipe, *arguments.overrides]
     settings = dict(os.environ) if arguments.hostfile else environment(ranks)

@@ -132,6 +132,7 @@ class Learner(nn.Module):
             mask_id=self.backbone.mask_id,
             horizon=horizon,
             config=self.backbone.history,
+            editable=batch.editable,
         )
         embeds = embeds.to(weight.dtype)
         if given.blind is not None:

@@ -64,8 +64,10 @@ class Plan:
         return dataclasses.replace(history, variant="none")
 
 
-def make_plan(recipe: TrainRecipe, world: World) -> Plan:
+def make_plan(recipe: TrainRecipe, world: World, *, has_weights: bool = True) -> Plan:
     """Read what the recipe names and check that it fits together.
+
+    Without `has_weights`, config.json is enough of a checkpoint to start from.
 
     Raises ValueError, saying what does not fit and what to do.
     """
@@ -77,31 +79,38 @@ def make_plan(recipe: TrainRecipe, world: World) -> Plan:
     held_out = None
     if recipe.held_out.every and "held_out" in train.splits:
         held_out = ShardSet(recipe.shards, "held_out")
-    per_rank, left = divmod(recipe.batch_size, world.size)
-    micro = recipe.engine.micro_batch_size or per_rank or 1
-    if left or per_rank % micro:
-        raise ValueError(
-            f"batch_size {recipe.batch_size} must be a multiple of ranks × micro_batch_size "
-            f"({world.size} × {micro})"
-        )
     plan = Plan(
         recipe,
         train,
         held_out,
         recipe.num_steps(train.num_rows),
-        per_rank // micro,
+        recipe.batch_size // world.size // micro_batch_size(recipe, world.size),
         train.the("horizon"),
     )
     Loader(train, plan.order, rank=world.rank, world_size=world.size)
-    _check_model(plan)
+    _check_model(plan, has_weights=has_weights)
     return plan
 
 
-def _check_model(plan: Plan) -> None:
+def micro_batch_size(recipe: TrainRecipe, ranks: int) -> int:
+    """Rows that each of so many ranks takes at once; ValueError if that leaves a remainder."""
+    per_rank, left = divmod(recipe.batch_size, ranks)
+    micro = recipe.engine.micro_batch_size or per_rank or 1
+    if left or per_rank % micro:
+        raise ValueError(
+            f"batch_size {recipe.batch_size} must be a multiple of ranks × micro_batch_size "
+            f"({ranks} × {micro})"
+        )
+    return micro
+
+
+def _check_model(plan: Plan, *, has_weights: bool) -> None:
     """Does the data set's vocabulary belong to the model?"""
     recipe = plan.recipe
     with torch.device("meta"):
-        backbone = outline(recipe.start) if recipe.start else create(recipe.model or {})
+        backbone = (
+            outline(recipe.start, check=has_weights) if recipe.start else create(recipe.model or {})
+        )
     if recipe.objective.drops:
         edit_layout(backbone, "objective.text_dropout or image_dropout")
     both = [x for x in (plan.train, plan.held_out) if x is not None]

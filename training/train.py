@@ -12,9 +12,6 @@ import contextlib
 import sys
 from typing import NoReturn
 
-import yaml
-
-from pipeline.command import plain
 from pipeline.memory import keep_memory
 from pipeline.recipe import load_recipe
 from pipeline.storage import StorageError
@@ -31,9 +28,11 @@ def main(argv: list[str] | None = None) -> None:
     add_arguments(parser)
     parser.add_argument("--local_rank", type=int, help=argparse.SUPPRESS)  # from the launcher
     arguments = parser.parse_intermixed_args(argv)
+    if arguments.dry_run:
+        return dry_run(arguments, World.from_environment().size)
     keep_memory()
     try:
-        run(arguments.recipe, arguments.overrides, dry_run=arguments.dry_run)
+        run(arguments.recipe, arguments.overrides)
     finally:
         World.from_environment().leave()
 
@@ -41,30 +40,46 @@ def main(argv: list[str] | None = None) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recipe", help="a YAML file")
     parser.add_argument("overrides", nargs="*", default=[], metavar="section.key=value")
-    parser.add_argument("--dry-run", action="store_true", help="print the resolved recipe and plan")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print the resolved recipe, the plan and the memory of a rank; of a checkpoint to\n"
+        "start from, config.json is enough",
+    )
+    parser.add_argument(
+        "--length", type=int, help="with --dry-run: tokens of a row, if shards are not built yet"
+    )
+    parser.add_argument(
+        "--gpu-memory", type=float, metavar="GB", help="with --dry-run: say whether it fits"
+    )
 
 
-def run(path: str, overrides: list[str], *, dry_run: bool) -> None:
+def dry_run(arguments: argparse.Namespace, ranks: int) -> None:
+    """Print what would be done on so many ranks; exit 2 for a wrong request."""
+    from training.dry_run import Machine, describe
+
+    try:
+        recipe = load_recipe(TrainRecipe, arguments.recipe, arguments.overrides)
+        print(describe(recipe, Machine(ranks, arguments.length, arguments.gpu_memory)))
+    except ValueError as error:
+        _exit(2, error)
+    except StorageError as error:
+        _exit(1, error)
+
+
+def run(path: str, overrides: list[str]) -> None:
     """Train; exit 2 for a wrong request, 1 for a failed run."""
-    from training.plan import make_plan
     from training.trainer import prepared, train
 
     world = World.from_environment()
     with contextlib.ExitStack() as stack:
         try:
             recipe = load_recipe(TrainRecipe, path, overrides)
-            if dry_run:
-                plan = make_plan(recipe, world)
-                print(yaml.safe_dump(plain(recipe), sort_keys=False), end="")
-                print(
-                    f"# train: {plan.steps} steps, {plan.train.num_rows} rows, {world.size} ranks"
-                )
-                return
             plan, folder = stack.enter_context(prepared(recipe, world))
         except ValueError as error:
-            _exit(2, error, world)
+            _exit(2, error)
         except StorageError as error:
-            _exit(1, error, world)
+            _exit(1, error)
         try:
             outcome = train(plan, folder, world)
         except (ValueError, StorageError, TrainingError) as error:
@@ -75,8 +90,8 @@ def run(path: str, overrides: list[str], *, dry_run: bool) -> None:
             print(outcome)
 
 
-def _exit(status: int, error: Exception, world: World) -> NoReturn:
-    if world.is_first:  # the others found the same
+def _exit(status: int, error: Exception) -> NoReturn:
+    if World.from_environment().is_first:  # the others found the same
         print(f"remask train: {error}", file=sys.stderr)
     raise SystemExit(status)
 

@@ -1,4 +1,5 @@
-"""Prompts and responses from anything `datasets` loads: JSONL, JSON, CSV, Parquet, or a hub name.
+"""Prompts and responses from anything `datasets` loads: JSONL, JSON, CSV, Parquet, or a hub name;
+and from text benchmarks.
 
 The prompt is the condition and stays; the response is editable.
 """
@@ -13,6 +14,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from models.prompts import TextTokenizer, load_tokenizer
+from pipeline.benchmark_text import TASKS, Benchmark, read_fields
+from pipeline.benchmarks import load_from_hub
 from pipeline.rows import Examples, Vocabulary, hash_share, pad
 from pipeline.storage import absolute, file_hash
 
@@ -28,11 +32,21 @@ class TextSource:
     """A file (.jsonl, .json, .csv, .parquet) or the name of a data set on the hub."""
     tokenizer: str
     """Folder or hub name of a Hugging Face tokenizer."""
+    benchmark: Benchmark | None = None
+    """Read the data as this benchmark, with its own templates unless others are given. Of MBPP only
+    the part that its suite does not test is read."""
+    subjects: tuple[str, ...] = ()
+    """Of MATH, those to take; all when empty."""
+    split_seed: int = 0
+    """Of MBPP's division into parts, as its suite has it."""
     subset: str = "train"
     """Which split of the data set to read."""
-    prompt: str = "{prompt}"
-    """Template over a record's fields."""
-    response: str = "{response}"
+    prompt: str | None = None
+    """Template over a record's fields; the benchmark's or `{prompt}` when none."""
+    response: str | None = None
+    """The same; the benchmark's or `{response}` when none."""
+    chat: bool = False
+    """Ask by the tokenizer's chat template; the response ends as an assistant's turn does."""
     max_length: int = 1024
     """Tokens of prompt and response together; longer examples are left out."""
     held_out_share: float = 0.05
@@ -41,17 +55,32 @@ class TextSource:
     """The mask token, where the tokenizer does not name one."""
     append_eos: bool = True
     """End the response with the tokenizer's end token, if it has one."""
+    eos_bucket: int | None = None
+    """Go on with end tokens to a multiple of this many tokens in all, at most `max_length`. They
+    are part of the response, as LLaDA's training has it: so it learns how long answers are."""
 
     def __post_init__(self) -> None:
         if self.max_length < 2:
             raise ValueError(f"max_length must be at least 2, got {self.max_length}")
         if not 0 <= self.held_out_share < 1:
             raise ValueError(f"held_out_share must lie in [0, 1), got {self.held_out_share}")
+        if self.eos_bucket is not None and (self.eos_bucket < 1 or not self.append_eos):
+            raise ValueError(
+                f"eos_bucket must be at least 1 and needs append_eos, got {self.eos_bucket}"
+            )
+        if self.subjects and self.benchmark != "math":
+            raise ValueError(f"subjects are MATH's: set benchmark: math, got {self.benchmark}")
+
+    @property
+    def _templates(self) -> tuple[str, str]:
+        task = TASKS[self.benchmark] if self.benchmark else None
+        usual = (task.prompt, task.response) if task else ("{prompt}", "{response}")
+        given = (self.prompt, self.response)
+        prompt, response = (u if g is None else g for g, u in zip(given, usual, strict=True))
+        return prompt, response
 
     def tokenizer_hash(self) -> str:
-        tokenizer = _tokenizer(self.tokenizer)
-        parts = [tokenizer.backend_tokenizer.to_str(), repr(tokenizer.special_tokens_map)]
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+        return self._tokenizer().hash
 
     def with_absolute_paths(self) -> "TextSource":
         """Paths as this machine names them; hub names as they are."""
@@ -61,55 +90,50 @@ class TextSource:
         return replace(self, **{name: absolute(path) for name, path in here.items()})
 
     def data_hash(self) -> str:
-        """Of the file's bytes, or what `datasets` knows the data set by."""
+        """Of a benchmark's records and templates, the file's bytes, or what `datasets` knows the
+        data set by."""
+        if self.benchmark:
+            known = repr((self._templates, self._records()))
+            return hashlib.sha256(known.encode()).hexdigest()[:16]
         if Path(self.data).suffix in FORMATS:
             return file_hash(self.data)
-        return _records(self.data, self.subset)._fingerprint
+        return self._records()._fingerprint
 
     def vocabulary(self) -> Vocabulary:
-        tokenizer = _tokenizer(self.tokenizer)
-        mask_id = tokenizer.mask_token_id
-        if self.mask_token is not None:
-            mask_id = tokenizer.get_vocab().get(self.mask_token)
-        if mask_id is None:
-            raise ValueError(
-                f"tokenizer {self.tokenizer} has no mask token {self.mask_token or ''}; name one "
-                "of its tokens as source.mask_token"
-            )
-        known = set(tokenizer.get_vocab().values())
+        tokenizer = self._tokenizer()
+        known = set(tokenizer.inner.get_vocab().values())
         size = max(known) + 1
-        unused = set(range(size)) - known
-        excluded = sorted((set(tokenizer.all_special_ids) | unused) - {mask_id})
-        return Vocabulary(size, mask_id, tuple(excluded))
+        added = tokenizer.inner.added_tokens_decoder
+        special = {*tokenizer.inner.all_special_ids, *(i for i, x in added.items() if x.special)}
+        excluded = special | (set(range(size)) - known)
+        return Vocabulary(size, tokenizer.mask_id, tuple(sorted(excluded - {tokenizer.mask_id})))
 
     def num_records(self) -> dict[str, int]:
         """Records to look through for each split; one in `held_out_share` is held out."""
-        count = len(_records(self.data, self.subset))
+        count = len(self._records())
         return {"train": count} | ({"held_out": count} if self.held_out_share else {})
 
     def examples(self, split: str, first: int, count: int, rng: np.random.Generator) -> Examples:
         """Those of the records first .. first+count-1 that belong to a split and fit."""
         vocabulary = self.vocabulary()
-        records = _records(self.data, self.subset)
+        records = self._records()
         ids, prompts, responses, skipped = [], [], [], 0
         for number in range(first, min(first + count, len(records))):
             prompt, response = self._texts(records[number], number)
             # Records of one prompt stay together, where there is a prompt to tell them by.
-            key = prompt if _fields(self.prompt) else response
+            key = prompt if _fields(self._templates[0]) else response
             is_held_out = hash_share(key.encode()) < self.held_out_share
             if is_held_out != (split == "held_out"):
                 continue
-            if any(records[number][n] is None for n in _fields(self.prompt + self.response)):
-                skipped += 1
-                continue
-            prompt_ids, response_ids = self._encode(prompt, response)
-            tokens = prompt_ids + response_ids
-            if len(tokens) > self.max_length or not response_ids or vocabulary.mask_id in tokens:
+            encoded = None
+            if all(records[number][n] is not None for n in _fields("".join(self._templates))):
+                encoded = self._encode(prompt, response)
+            if encoded is None:
                 skipped += 1
                 continue
             ids.append(f"{Path(self.data).stem}-{self.subset}-{number:09d}")
-            prompts.append(len(prompt_ids))
-            responses.append(np.array(tokens))
+            prompts.append(len(encoded[0]))
+            responses.append(np.array(encoded[0] + encoded[1]))
         target, lengths = pad(responses, vocabulary.dtype)
         prompt_lengths = np.array(prompts, np.int32)
         at = np.arange(target.shape[1])
@@ -123,24 +147,44 @@ class TextSource:
             num_skipped=skipped,
         )
 
+    def _tokenizer(self) -> TextTokenizer:
+        return load_tokenizer(self.tokenizer, self.mask_token)
+
+    def _records(self) -> Any:
+        if self.benchmark is None:
+            return _load(self.data, self.subset)
+        return read_fields(
+            self.benchmark,
+            self.data,
+            self.subset,
+            subjects=self.subjects,
+            split_seed=self.split_seed,
+        )
+
     def _texts(self, record: dict[str, Any], number: int) -> tuple[str, str]:
         try:
-            return self.prompt.format(**record), self.response.format(**record)
+            prompt, response = (template.format(**record) for template in self._templates)
         except (KeyError, IndexError, AttributeError, ValueError) as error:
             raise ValueError(
-                f"{self.data}: record {number} does not fit a template ({error}); it has the "
+                f"{self.data}: row {number + 1} does not fit a template ({error}); it has the "
                 f"fields {sorted(record)}"
             ) from error
+        return prompt, response
 
-    def _encode(self, prompt: str, response: str) -> tuple[list[int], list[int]]:
-        tokenizer = _tokenizer(self.tokenizer)
-        start = [tokenizer.bos_token_id] if tokenizer.bos_token_id is not None else []
-        has_end = self.append_eos and tokenizer.eos_token_id is not None
-        end = [tokenizer.eos_token_id] if has_end else []
-        prompt_ids, response_ids = (
-            tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, response)
-        )
-        return start + prompt_ids, response_ids + end
+    def _encode(self, prompt: str, response: str) -> tuple[list[int], list[int]] | None:
+        """Ids of both; none where there is nothing to answer, no room for it, or MASK in either."""
+        tokenizer = self._tokenizer()
+        mask = tokenizer.inner.convert_ids_to_tokens(tokenizer.mask_id)
+        if mask in prompt or mask in response:
+            return None
+        asked = tokenizer.encode_prompt(prompt, chat=self.chat)
+        answer = tokenizer.encode(response) + (tokenizer.turn_end if self.chat else [])
+        if self.append_eos and tokenizer.eos_id is not None:
+            answer += [tokenizer.eos_id]
+            length = len(asked) + len(answer)
+            full = -(-length // (self.eos_bucket or 1)) * (self.eos_bucket or 1)
+            answer += [tokenizer.eos_id] * (min(full, self.max_length) - length)
+        return (asked, answer) if answer and len(asked + answer) <= self.max_length else None
 
 
 def _fields(template: str) -> list[str]:
@@ -150,27 +194,15 @@ def _fields(template: str) -> list[str]:
 
 
 @functools.lru_cache(maxsize=2)
-def _tokenizer(name: str) -> Any:
-    from transformers import AutoTokenizer  # slow to import, and only text needs it
-
-    try:
-        return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"cannot load tokenizer {name}: {reason}") from error
-
-
-@functools.lru_cache(maxsize=2)
-def _records(data: str, subset: str) -> Any:
+def _load(data: str, subset: str) -> Any:
     import datasets  # slow to import, and only text needs it
     from datasets.exceptions import DatasetGenerationError
 
     suffix = Path(data).suffix
+    if suffix not in FORMATS:
+        return load_from_hub(data, subset)
     try:
-        if suffix in FORMATS:
-            files = {subset: data}
-            return datasets.load_dataset(FORMATS[suffix], data_files=files, split=subset)
-        return datasets.load_dataset(data, split=subset)
+        return datasets.load_dataset(FORMATS[suffix], data_files={subset: data}, split=subset)
     except (OSError, ValueError, StopIteration, DatasetGenerationError) as error:
         reason = (str(error) or "it is empty").splitlines()[0]
         raise ValueError(f"cannot load {data}: {reason}") from error

@@ -33,6 +33,29 @@ def test_stages_of_a_run_are_commands_with_recipes_that_fit(path, monkeypatch):
             assert {folder.removesuffix("/model") for folder in folders} <= made
 
 
+@pytest.mark.parametrize("room", ["pipeline", "training"])
+def test_every_recipe_fits_its_dataclass(room):
+    kind = {"pipeline": BuildRecipe, "training": TrainRecipe}[room]
+    paths = sorted((ROOT / room / "recipes").glob("*.yaml"))
+    assert paths
+    for path in paths:
+        assert load_recipe(kind, path, []).output.startswith("runs/")
+
+
+@pytest.mark.parametrize("preset", ["paper", "released"])
+def test_presets_are_a_key_of_a_recipe_or_of_the_command_line(preset):
+    build = load_recipe(BuildRecipe, ROOT / "pipeline/recipes/llada_math.yaml", [
+        f"proposal.preset={preset}",
+    ])  # fmt: skip
+    assert (build.proposal.k, build.proposal.candidates) == {
+        "paper": (50, "softmax"), "released": (8, "uniform")
+    }[preset]  # fmt: skip
+    train = load_recipe(TrainRecipe, ROOT / "training/recipes/llada_math_full.yaml", [
+        f"history={{preset: {preset}}}",
+    ])  # fmt: skip
+    assert train.history.norm == {"paper": "rms", "released": "residual"}[preset]
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "evaluation/recipes").glob("*.yaml")), ids=str)
 def test_suites_of_an_evaluation_are_known(path):
     recipe = load_recipe(EvalRecipe, path, [])

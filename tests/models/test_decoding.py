@@ -29,6 +29,7 @@ POLICIES = {
     "all": RevisionPolicy(),
     "top_k": RevisionPolicy(reveal_count=2, remask_cap=1),
     "threshold in blocks": RevisionPolicy(reveal_threshold=0.5, block_length=5, margin=0.1),
+    "released": RevisionPolicy(**RevisionPolicy.PRESETS["released"]),
     "sampled": RevisionPolicy(sampling=Sampling(temperature=0.7, top_p=0.9), patience=3),
     "low confidence": Absorbing(),
     "random in blocks": Absorbing(order="random", block_length=4),
@@ -100,6 +101,33 @@ def test_remask_cap_takes_the_most_doubted():
     beliefs = [log_probs([[0.5, 0.4, 0.1], [0.8, 0.1, 0.1], [0.7, 0.2, 0.1]])]
     out = decode(beliefs, [1, 1, 1], 3, policy=RevisionPolicy(remask_cap=2))
     assert out.actions[0, 0].tolist() == [KEEP, REMASK, REMASK]
+
+
+def test_a_position_is_remasked_so_often_and_then_keeps_what_it_has():
+    def script(call, tokens):  # doubts whatever is visible, reveals 1 in the first place
+        doubt, sure = torch.tensor([0.8, 0.1, 0.1]), torch.tensor([0.1, 0.8, 0.1])
+        return torch.where((tokens == M)[..., None], sure, doubt).log()
+
+    policy = RevisionPolicy(max_remasks=2)
+    out = decode(script, [1, M], 3, policy=policy, max_steps=9)
+    actions = out.actions[:, 0].T.tolist()
+    assert actions[0] == [REMASK, REVEAL, REMASK, REVEAL, KEEP, KEEP]
+    assert actions[1] == [REVEAL, REMASK, REVEAL, REMASK, REVEAL, KEEP]
+    never = decode(script, [1, M], 3, policy=RevisionPolicy(max_remasks=0), max_steps=9)
+    assert never.actions[:, 0].T.tolist() == [[KEEP, KEEP], [REVEAL, KEEP]]
+
+
+def test_abstaining_waits_while_mask_is_likeliest():
+    beliefs = [log_probs([[0.5, 0.1, 0.4], [0.4, 0.4, 0.2]]), log_probs([[0.3, 0.3, 0.4]] * 2)]
+    out = decode(beliefs, [M, M], 3, policy=RevisionPolicy(abstain=True), max_steps=5)
+    assert out.trajectory[:, 0].tolist() == [[M, M], [M, 1], [2, 1], [2, 1]]  # a tie reveals
+
+
+def test_who_abstains_for_ever_is_revealed_at_the_end():
+    beliefs = [log_probs([[0.5, 0.1, 0.4]])]
+    out = decode(beliefs, [M], 3, policy=RevisionPolicy(abstain=True), max_steps=3)
+    assert out.actions[:, 0, 0].tolist() == [WAIT, WAIT, WAIT, REVEAL]
+    assert out.tokens.tolist() == [[2]]
 
 
 CONFIDENCES = log_probs([[0.1, 0.5, 0.4], [0.1, 0.8, 0.1], [0.5, 0.05, 0.45], [0.1, 0.3, 0.6]])
@@ -315,6 +343,23 @@ def test_history_defaults_to_the_backbones_own(starts):
     other = revise(model, starts, history=HistoryConfig(variant="none"), max_steps=8)
     assert torch.equal(own.trajectory, named.trajectory)
     assert not torch.equal(own.trajectory, other.trajectory)
+
+
+def test_prompts_have_no_past_where_the_history_says_so(model, starts, monkeypatch):
+    seen, hidden = [], model.hidden
+    monkeypatch.setattr(model, "hidden", lambda x, **more: seen.append(x) or hidden(x, **more))
+    starts = starts.clamp(min=1)
+    editable = torch.arange(starts.numel()).view_as(starts) % 2 == 0
+    history = HistoryConfig(norm="match", positions="editable")
+    out = revise(model, starts, editable, history=history, max_steps=4, batch_size=1)
+    assert len(seen) > len(starts)  # some rows took several steps
+    row, step = 0, 0
+    for embeds in seen:
+        if step == out.stats.steps[row]:
+            row, step = row + 1, 0
+        given = ~editable[row]
+        assert torch.equal(embeds[0, given], model.embed(starts[row, given]))
+        step += 1
 
 
 # Bad input --------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import torch
 
 import kernels
 from models import HistoryConfig
+from models.config import from_mapping
 from models.history import HistoryState, encode_rows, normalise
 from tests.kernels.conftest import draw_rows
 
@@ -60,6 +61,104 @@ def test_training_and_decoding_equal_the_sum(weight, variant, window):
         torch.testing.assert_close(decoded[0].double(), expected, rtol=1e-4, atol=1e-5)
 
 
+def by_definition(weight, states, editable, config):
+    """The model's input at the last of states [K, N], position by position, in float64."""
+    theta = [10000 ** (-2 * j / WIDTH) for j in range(WIDTH // 2)]
+    half, t = WIDTH // 2, len(states) - 1
+    out = []
+    for i in range(states.shape[1]):
+        current, past = weight[states[t, i]].double(), torch.zeros(WIDTH, dtype=torch.float64)
+        for k in range(max(0, t - config.window), t if editable[i] else 0):
+            lag, x = t - k, weight[states[k, i]].double()
+            turned = torch.empty(WIDTH, dtype=torch.float64)
+            for j, a in enumerate(theta):
+                if config.rotation == "released":
+                    one, two, angle = j, j + half, lag * a
+                else:
+                    one, two, angle = 2 * j, 2 * j + 1, -lag * a
+                turned[one] = x[one] * math.cos(angle) - x[two] * math.sin(angle)
+                turned[two] = x[one] * math.sin(angle) + x[two] * math.cos(angle)
+            past += config.decay ** (lag - (config.fade_from == "previous")) * turned
+        centred = past - past.mean()
+        out.append(
+            {
+                "none": current + past,
+                "residual": current + centred / (centred.square().mean() + 1e-5).sqrt(),
+                "rms": rms_normalised(current + past),
+            }[config.norm]
+        )
+    return torch.stack(out)
+
+
+@pytest.mark.parametrize("norm", ["none", "residual", "rms"])
+@pytest.mark.parametrize("rotation", ["paper", "released"])
+@pytest.mark.parametrize("fade_from", ["current", "previous"])
+def test_released_switches_equal_their_definition_in_training_and_decoding(
+    weight, norm, rotation, fade_from
+):
+    config = HistoryConfig(
+        decay=0.7, window=3, norm=norm, rotation=rotation, fade_from=fade_from, positions="editable"
+    )
+    rows, editable = draw_rows(4, 5, VOCAB, HORIZON), torch.arange(20).view(4, 5) % 3 > 0
+    laws = {"mask_id": MASK, "horizon": HORIZON, "config": config}
+    trained = encode_rows(weight, *rows, **laws, editable=editable)
+    for b, step in enumerate(rows[4].tolist()):
+        row = [x[b : b + 1] for x in rows[:4]]
+        states = torch.cat([kernels.state_at(*row, k, MASK) for k in range(step + 1)])
+        expected = by_definition(weight, states, editable[b], config)
+        running = HistoryState(config, weight, editable[b : b + 1])
+        for state in states:
+            decoded = running.update(state[None])
+        torch.testing.assert_close(trained[b].double(), expected, rtol=1e-4, atol=2e-5)
+        torch.testing.assert_close(decoded[0].double(), expected, rtol=1e-4, atol=2e-5)
+
+
+def test_prompts_get_exactly_their_embedding_and_the_rest_exactly_the_same(weight):
+    rows, editable = draw_rows(6, 5, VOCAB, HORIZON), torch.arange(30).view(6, 5) % 2 > 0
+    laws = {"mask_id": MASK, "horizon": HORIZON}
+    part, whole = (
+        encode_rows(
+            weight,
+            *rows,
+            **laws,
+            config=HistoryConfig(norm="match", positions=p),
+            editable=editable,
+        )
+        for p in ("editable", "all")
+    )
+    state = kernels.state_at(*rows[:4], rows[4][:, None], MASK)
+    assert torch.equal(part[~editable], weight[state][~editable])
+    assert torch.equal(part[editable], whole[editable])
+    assert not torch.equal(part[~editable], whole[~editable])
+    config = HistoryConfig(norm="match", positions="editable")
+    running, everywhere = HistoryState(config, weight, editable), HistoryState(config, weight)
+    for _ in range(2):
+        ids = state.roll(1, 0)
+        out, free = running.update(ids), everywhere.update(ids)
+        assert torch.equal(out[~editable], weight[ids][~editable])
+        assert torch.equal(out[editable], free[editable])
+    kept = torch.tensor([True, False, True, False, False, True])
+    running.select(kept)
+    assert torch.equal(
+        running.update(ids[kept])[~editable[kept]], weight[ids[kept]][~editable[kept]]
+    )
+
+
+def test_presets_are_values_that_given_ones_are_put_over():
+    read = from_mapping(HistoryConfig, {"preset": "released", "window": 2}, "history")
+    assert read == HistoryConfig(
+        decay=1.0,
+        window=2,
+        norm="residual",
+        positions="editable",
+        fade_from="previous",
+        rotation="released",
+    )
+    assert from_mapping(HistoryConfig, {"preset": "paper"}, "history") == HistoryConfig()
+    with pytest.raises(ValueError, match=r"preset must be one of \['paper', 'released'\], got 'x'"):
+        from_mapping(HistoryConfig, {"preset": "x"}, "history")
+
+
 def test_a_window_stays_exact_over_many_steps(weight):
     config = HistoryConfig(decay=0.95, window=6)
     running = HistoryState(config, weight)
@@ -87,9 +186,15 @@ def test_history_is_kept_in_float32_whatever_the_model(weight):
     assert out.dtype == torch.float32
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_match_without_history_is_exactly_the_backbones_own_input(weight, variant):
-    config = HistoryConfig(variant=variant, norm="match")
+OWN_INPUT = [{"variant": v, "norm": "match"} for v in VARIANTS] + [
+    dict(HistoryConfig.PRESETS["released"]),
+    {"norm": "none"},
+]
+
+
+@pytest.mark.parametrize("settings", OWN_INPUT, ids=str)
+def test_without_history_pretrained_backbones_get_exactly_their_own_input(weight, settings):
+    config = HistoryConfig(**settings)
     ids = torch.tensor([[1, 4, 6, 0]])
     first = HistoryState(config, weight).update(ids)
     assert torch.equal(first, weight[ids])
@@ -119,9 +224,10 @@ def test_rms_gives_unit_rms_and_survives_zero():
 
 def test_gradient_reaches_the_embedding_in_every_variant(weight):
     rows = draw_rows(3, 4, VOCAB, HORIZON)
-    for variant, norm in product(VARIANTS, ["rms", "match"]):
+    plain = [{"variant": v, "norm": n} for v, n in product(VARIANTS, ["rms", "match", "none"])]
+    for settings in (*plain, HistoryConfig.PRESETS["released"]):
         leaf = weight.clone().requires_grad_()
-        config = HistoryConfig(variant=variant, norm=norm)
+        config = HistoryConfig(**settings)
         out = encode_rows(leaf, *rows, mask_id=MASK, horizon=HORIZON, config=config)
         out.pow(3).sum().backward()
         assert leaf.grad is not None
@@ -140,6 +246,8 @@ def test_no_variant_has_parameters():
         ({"window": -1}, "history.window must be 0 or more past states, got -1"),
         ({"variant": "gamma"}, "history.variant must be one of .* got 'gamma'"),
         ({"norm": "layer"}, "history.norm must be one of .* got 'layer'"),
+        ({"rotation": "left"}, "history.rotation must be one of .* got 'left'"),
+        ({"variant": "absolute", "norm": "residual"}, "absolute turns the current state too"),
     ],
 )
 def test_bad_settings_are_refused(settings, message):

@@ -135,6 +135,22 @@ def test_shards_and_one_file_are_the_same_model_with_prints_of_their_own(folder,
     assert len({before, fingerprint(folder), fingerprint(single)}) == 3
 
 
+def test_the_print_covers_the_tokenizer(folder):
+    before = fingerprint(folder)
+    path = folder / "tokenizer_config.json"
+    path.write_text(path.read_text() + " ")
+    changed = fingerprint(folder)
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    assert len({before, changed, fingerprint(folder)}) == 3
+
+
+def test_a_config_alone_can_be_outlined_if_asked(folder):
+    for shard in folder.glob("model*"):
+        shard.unlink()
+    assert outline(folder, check=False).config.d_model == LLADA["d_model"]
+    refuse(folder, "lacks model.safetensors")
+
+
 def test_outline_is_the_model_on_meta(folder):
     model = outline(folder)
     assert model.config == load(folder).config

@@ -54,6 +54,18 @@ def test_top_k_is_the_softmax_without_the_target(guesses):
     assert found[3] == 0
 
 
+def test_top_k_may_take_its_candidates_all_alike(guesses):
+    candidates, log_probs = guesses
+    log_probs[0, 0, 3] = -np.inf
+    proposal = TopK(candidates, log_probs, num_allowed=9, is_uniform=True)
+    found = frequencies(proposal, 3, 20_000, 10, at=(0, 0))
+    expected = np.zeros(10)
+    expected[[5, 7]] = 0.5
+    assert found == pytest.approx(expected, abs=0.015)
+    distance = proposal.distance(np.array([3]), np.array([0]), np.array([0]))
+    assert distance == pytest.approx([total_variation({5: 0.5, 7: 0.5}, 3, range(1, 10))])
+
+
 @given(
     arrays(np.int64, (3, 4, 5), elements=st.integers(1, 8)),
     arrays(np.float32, (3, 4, 5), elements=st.sampled_from([-math.inf, -9.0, -1.0, 0.0])),

@@ -115,7 +115,7 @@ def test_mistakes_are_named(source, tmp_path):
     with pytest.raises(ValueError, match="cannot load .*empty.jsonl"):
         source(data=str(tmp_path / "empty.jsonl")).num_records()
     rng = np.random.default_rng(0)
-    with pytest.raises(ValueError, match=r"record 0 does not fit a template \('q'\); it has"):
+    with pytest.raises(ValueError, match=r"row 1 does not fit a template \('q'\); it has"):
         source(prompt="{q}").examples("train", 0, 1, rng)
     with pytest.raises(ValueError, match="has no mask token <gone>"):
         source(mask_token="<gone>").vocabulary()

@@ -32,7 +32,7 @@ from training.train import run
 keep_memory()
 for path in sys.argv[1:]:
     try:
-        run(path, [], dry_run=False)
+        run(path, [])
     except SystemExit as end:
         print(f"exit {end.code}", file=sys.stderr)
 """

@@ -46,14 +46,17 @@ def make(kind="rm", **history):
     return Learner(model, ObjectiveConfig(kind=kind), horizon=LAW.horizon, seed=5)
 
 
-def test_the_revision_loss_is_that_of_rows_rolled_out_one_by_one(batches):
-    learner = make()
+@pytest.mark.parametrize(
+    "history", [{}, HistoryConfig.PRESETS["released"]], ids=["paper", "released"]
+)
+def test_the_revision_loss_is_that_of_rows_rolled_out_one_by_one(batches, history):
+    learner = make(**history)
     model, mask_id = learner.backbone, VOCABULARY.mask_id
     for batch in batches:
         total = count = 0
         for i in range(len(batch.row_ids)):
             row = batch[i : i + 1]
-            history = HistoryState(model.history, model.token_embedding)
+            history = HistoryState(model.history, model.token_embedding, row.editable)
             for step in range(int(row.step) + 1):
                 state = state_at(
                     row.target, row.wrong, row.masked_at, row.revealed_at, step, mask_id

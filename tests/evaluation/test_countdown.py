@@ -1,4 +1,4 @@
-"""The sums suite: scores of paths written by hand, and of a real model."""
+"""The countdown suite: scores of paths written by hand, and of a real model."""
 
 import numpy as np
 import pyarrow as pa
@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from evaluation.decoder import Decoder
-from evaluation.suites.arithmetic import ArithmeticSuite
+from evaluation.suites.countdown import CountdownSuite
 from models import HistoryConfig
 from models.llada import LladaConfig, LladaMDM
-from pipeline.sources.arithmetic import ALPHABET, encode
+from pipeline.sources.countdown import ALPHABET, CountdownSource, encode
 
-SUITE = ArithmeticSuite(sums=6, numbers=(2, 2), digits=1)
-LENGTH = SUITE._source().length
+SUITE = CountdownSuite(prompts=6, numbers=(3, 3))
+LENGTH = CountdownSource(numbers=(3, 3)).length
 PACED = Decoder(max_steps=4, settings={"reveal_within": 0.5})
 
 
@@ -23,15 +23,15 @@ def small_model(**changes):
     return LladaMDM(LladaConfig(**sizes | changes), HistoryConfig(norm="match")).eval()
 
 
-def path(*texts):
-    """A row of a prediction table, from the states as text."""
-    states = np.stack([encode(text, LENGTH) for text in texts])
+def path(*responses):
+    """A row of a prediction table, from the states of the response to 123=0."""
+    states = np.stack([encode(f"123=0:{x}", LENGTH) for x in ("_" * (LENGTH - 6), *responses)])
     return {
-        "sample_id": texts[0],
-        "solution": encode("4+5:04+5=09", LENGTH).tobytes(),
+        "sample_id": responses[0],
+        "solution": encode("123=0:1+2=3;3-3=0", LENGTH).tobytes(),
         "start": states[0].tobytes(),
         "states": states.tobytes(),
-        "forward_passes": len(texts) - 1,
+        "forward_passes": len(responses),
     }
 
 
@@ -40,19 +40,20 @@ def scores(*rows):
 
 
 def test_scores_of_paths_written_by_hand():
-    hidden = "4+5:" + "_" * (LENGTH - 4)
-    right_away = path(hidden, "4+5:04+5=09")
-    mended = path(hidden, "4+5:04+5=08", "4+5:04+5=0_", "4+5:04+5=09")
-    replayed = path(hidden, "4+5:04+5=08", "4+5:04+5=0_", "4+5:04+5=08")
-    spoilt = path(hidden, "4+5:04+5=09", "4+5:0_+5=09", "4+5:05+5=09")  # the answer is still right
-    found = scores(right_away, mended, replayed, spoilt)
-    assert found["answer"] == 3 / 4
-    assert found["steps_right"] == 2 / 4
-    assert found["forward_passes"] == 10 / 4
-    assert found["remasked"] == 3 / 4
-    assert found["fixed"] == 1 / 4
-    assert found["broken"] == 1 / 4
-    assert found["replay"] == 1 / 2
+    right_away = path("1+2=3;3-3=0")
+    mended = path("1-2=3;3-3=0", "1_2=3;3-3=0", "1+2=3;3-3=0")
+    replayed = path("1-2=3;3-3=0", "1_2=3;3-3=0", "1-2=3;3-3=0")
+    misses = path("1-2=0;0+3=3", "1-2=0;0+3=4")  # one true step, and not the target
+    found = scores(right_away, mended, replayed, misses)
+    assert found["solved"] == 2 / 4
+    assert found["true_steps"] == 6 / 8
+    assert found["forward_passes"] == 9 / 4
+    assert found["remasked"] == 2 / 4
+    assert found["returned"] == 1 / 2
+
+
+def test_another_solution_counts():
+    assert scores(path("1-2=0;0-3=0"))["solved"] == 1
 
 
 def test_predictions_do_not_depend_on_how_samples_are_cut():
@@ -61,7 +62,6 @@ def test_predictions_do_not_depend_on_how_samples_are_cut():
     apart = pa.concat_tables([SUITE.predict(model, range(i, i + 2), PACED) for i in (0, 2, 4)])
     assert together.equals(apart)
     assert max(together["forward_passes"].to_pylist()) <= PACED.max_steps + 1
-    assert len(SUITE.score(together)) == len(SUITE.score(apart))
     assert all(sample["states"][0].count(0) for sample in SUITE.showcase(together))
 
 
@@ -73,8 +73,8 @@ def test_a_response_is_never_revealed_at_once():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"vocab_size": 40}, "the model has 40 tokens"),
-        ({"max_sequence_length": 4}, "these sums take"),
+        ({"vocab_size": 40}, "has 40 tokens"),
+        ({"max_sequence_length": 4}, "these rows take"),
     ],
 )
 def test_a_model_of_something_else_is_refused(changes, message):

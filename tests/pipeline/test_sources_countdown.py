@@ -1,0 +1,108 @@
+"""Countdown's rows, beside Python's own arithmetic."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.sources.countdown import (
+    ALPHABET,
+    END,
+    CountdownSource,
+    decode,
+    encode,
+    is_solution,
+    solutions,
+)
+
+sources = st.builds(
+    CountdownSource,
+    numbers=st.tuples(st.integers(2, 4), st.integers(4, 6)),
+    largest=st.integers(1, 9),
+)
+
+
+def plain_check(prompt, response):
+    """Each step true between 0 and 9, digits in order, results passed on, target reached."""
+    digits, target = re.fullmatch(r"(\d+)=(\d):", prompt).groups()
+    total = digits[0]
+    for digit, step in zip(digits[1:], response.split(";"), strict=True):
+        left, right = step.split("=")
+        assert left[0] == total
+        assert left[2:] == digit
+        assert int(right) == sorted((0, eval(left), 9))[1]
+        total = right
+    assert total == target
+
+
+@given(sources, st.integers(0, 9999))
+def test_drawn_responses_are_true_step_by_step(source, seed):
+    prompt, response = source.draw("train", np.random.default_rng(seed))
+    plain_check(prompt, response)
+    assert is_solution(prompt, response)
+    assert is_solution(prompt, response + END * 2)
+    assert response in set(solutions(prompt))
+    assert len(prompt + response) < source.length
+    assert decode(encode(prompt + response, source.length)).rstrip(END) == prompt + response
+
+
+@given(sources, st.integers(0, 9999), st.data())
+def test_a_changed_response_solves_only_if_it_is_another_solution(source, seed, data):
+    prompt, response = source.draw("train", np.random.default_rng(seed))
+    place = data.draw(st.integers(0, len(response) - 1))
+    changed = response[:place] + data.draw(st.sampled_from(ALPHABET)) + response[place + 1 :]
+    expected = changed.rstrip(END) in set(solutions(prompt))
+    assert is_solution(prompt, changed) == expected
+
+
+@given(sources, st.integers(0, 9999))
+def test_all_solutions_are_those_that_check(source, seed):
+    prompt, _ = source.draw("train", np.random.default_rng(seed))
+    found = list(solutions(prompt))
+    assert len(set(found)) == len(found)
+    for response in found:
+        plain_check(prompt, response)
+
+
+@pytest.mark.parametrize(
+    "response", ["", "8+3", "8+3=9", "8+3=9;", "8+3=9;9-4=5;", "_+3=9;9-4=5", "8+3=9.9-4=5"]
+)
+def test_what_is_no_whole_response_solves_nothing(response):
+    assert is_solution("834=5:", "8+3=9;9-4=5")
+    assert not is_solution("834=5:", response)
+
+
+def test_splits_share_no_prompt_and_only_responses_are_editable():
+    source = CountdownSource(numbers=(3, 4), held_out_share=0.3)
+    seen = {}
+    for split in ("train", "held_out"):
+        examples = source.examples(split, 0, 300, np.random.default_rng(0))
+        texts = [decode(row) for row in examples.target]
+        seen[split] = {text.partition(":")[0] for text in texts}
+        rows = zip(texts, examples.editable, examples.prompt_lengths, strict=True)
+        for text, editable, prompt_length in rows:
+            assert text[prompt_length - 1] == ":"
+            assert not editable[:prompt_length].any()
+            assert editable[prompt_length:].all()
+    assert not seen["train"] & seen["held_out"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"numbers": (1, 3)}, "numbers must be 2 <= low"),
+        ({"largest": 10}, "largest must be 1 to 9"),
+        ({"train": 0, "held_out": 0}, "need rows in some split"),
+        ({"held_out_share": 0.0}, r"held_out_share must lie in"),
+    ],
+)
+def test_bad_settings_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        CountdownSource(**settings)
+
+
+def test_text_of_other_characters_is_refused():
+    with pytest.raises(ValueError, match="characters of"):
+        encode("1+1:abc", 20)
