@@ -30,8 +30,6 @@ class Decoder:
     """`given` starts from the sample as it is; `oracle` is told where it is wrong, and starts with
     those positions masked; `blank` starts with all masked, and of an image edit has the source
     picture in its prompt instead."""
-    guidance: Guidance | None = None
-    """By instruction and source picture; for image edits."""
     seed: int = 0
     batch_size: int = 128
     """Samples decoded at once; changes nothing that comes out."""
