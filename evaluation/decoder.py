@@ -23,13 +23,13 @@ class Decoder:
     policy: Literal["revision", "absorbing", "remdm", "p2", "two_phase"] = "revision"
     settings: dict[str, Any] = field(default_factory=dict)
     """Of the policy: {margin: 0.5} for revision, {kind: conf} for remdm."""
+    guidance: Guidance | None = None
+    """Of image edits: {text: 2.5, image: 4.0}."""
     max_steps: int = 32
     start: Literal["given", "oracle", "blank"] = "given"
     """`given` starts from the sample as it is; `oracle` is told where it is wrong, and starts with
     those positions masked; `blank` starts with all masked, and of an image edit has the source
     picture in its prompt instead."""
-    guidance: Guidance | None = None
-    """By instruction and source picture, for image edits: {text: 2.5, image: 4.0}."""
     seed: int = 0
     batch_size: int = 128
     """Samples decoded at once; changes nothing that comes out."""

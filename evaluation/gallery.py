@@ -35,7 +35,7 @@ def draw_edit(
         source: The source picture as the tokeniser gives it back.
     """
     _, rows, columns = is_masked.shape
-    remasked = (is_masked[1:] & ~is_masked[:-1]).any(0)
+    remasked = (is_masked[1:] & ~is_masked[:-1]).sum(0) > 0
     pictures = {
         "source": pair.source,
         "target": pair.target,

@@ -100,10 +100,10 @@ def _ssim(edit: Picture, source: Picture, where: Region) -> float:
     if not where.any() or min(source.shape[:2]) < SSIM_WINDOW:
         return math.nan
     filled = np.where(where[..., None], edit, source)
-    _, by_pixel = structural_similarity(
+    found = structural_similarity(
         source, filled, win_size=SSIM_WINDOW, channel_axis=-1, data_range=255, full=True
     )
-    return float(by_pixel[where].mean())
+    return float(np.asarray(found[1])[where].mean())  # by pixel and channel
 
 
 def check_installed() -> None:

@@ -83,6 +83,7 @@ def _answer_ids(tokenizer: Any) -> list[int]:
 def _load(name: str) -> tuple[Any, Any]:
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
+    model: Any
     try:
         processor = AutoProcessor.from_pretrained(name, trust_remote_code=False)
         model = AutoModelForImageTextToText.from_pretrained(

@@ -105,14 +105,14 @@ class ImageEditSuite:
         if self.vqa is not None:
             answers = [*vqa_scores(self.vqa, edited, [pair.instruction for pair in pairs])]
         edit_mask = revision.edit_mask().numpy().astype(np.uint8)
-        codes = (x.flatten(1) + 1 for x in (target, source))
+        solution, start = (x.flatten(1) + 1 for x in (target, source))
         return pa.table(
             {
                 "sample_id": [pair.pair_id for pair in pairs],
                 "number": pa.array(numbers, pa.int64()),
                 "edit": [pair.kind for pair in pairs],
                 "instruction": [pair.instruction for pair in pairs],
-                **path_columns(*codes, revision, CODES),
+                **path_columns(solution, start, revision, CODES),
                 "edit_mask": [x.tobytes() for x in edit_mask],
                 **{f.name: [getattr(m, f.name) for m in measures] for f in MEASURES},
                 "vqa": pa.array(answers, pa.float64()),

@@ -93,7 +93,7 @@ def test_actors_are_as_many_as_their_resources_allow():
     assert actors_that_fit({"CPU": 8, "GPU": 2}, 1) == 2
     assert actors_that_fit({"CPU": 8, "GPU": 2}, 0.5) == 4
     assert actors_that_fit({"CPU": 3}, 0) == 3
-    with pytest.raises(ValueError, match="has 8 cores and 0 GPUs, a probing worker needs 1 and 1"):
+    with pytest.raises(ValueError, match="has 8 cores and 0 GPUs, a worker needs 1 and 1"):
         actors_that_fit({"CPU": 8}, 1)
 
 
