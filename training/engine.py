@@ -78,7 +78,10 @@ def make_engine(
     peaks = [group["lr"] for group in optimizer.param_groups]
     if settings.zero_stage == 3:
         # Divided at once, so that no device need hold the whole; parameters lose their shapes, by
-        # which the optimiser has sorted them.
+        # which the optimiser has sorted them, and keep the type they have here.
+        if settings.precision == "bf16":
+            for parameter in learner.parameters():
+                parameter.data = parameter.data.bfloat16()
         deepspeed.zero.Init(module=learner, config_dict_or_path=config)
         for buffer in learner.buffers():
             buffer.data = buffer.data.to(world.device)
