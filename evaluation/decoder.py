@@ -13,6 +13,7 @@ POLICIES: dict[str, type] = {
     "remdm": ReMDM,
     "p2": P2,
 }
+MAX_STEPS = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,8 @@ class Decoder:
     policy: Literal["revision", "absorbing", "remdm", "p2"] = "revision"
     settings: dict[str, Any] = field(default_factory=dict)
     """Of the policy: {margin: 0.5} for revision, {kind: conf} for remdm."""
-    max_steps: int = 32
+    max_steps: int | None = None
+    """Steps at most; the suite's own number when none, or else 32."""
     start: Literal["given", "oracle"] = "given"
     """`given` starts from the sample as it is; `oracle` is told where it is wrong, and starts with
     those positions masked."""
@@ -32,11 +34,17 @@ class Decoder:
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
         if not 0 <= self.seed < 1 << 63:
             raise ValueError(f"seed must lie in 0 .. 2^63 - 1, got {self.seed}")
         self.make_policy()
+
+    @property
+    def steps(self) -> int:
+        """max_steps, or 32 where neither decoder nor suite says."""
+        return self.max_steps or MAX_STEPS
 
     def make_policy(self) -> Policy:
         return from_mapping(POLICIES[self.policy], self.settings, f"{self.policy} settings")
