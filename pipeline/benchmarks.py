@@ -5,7 +5,6 @@ MATH and MATH-500, GSM8K, MBPP, HumanEval and ARC-Challenge. A file is told from
 """
 
 import ast
-import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -268,7 +267,7 @@ def _lines(path: str) -> Iterator[dict[str, Any]]:
 
 
 def load_from_hub(name: str, split: str, config: str | None = None) -> Any:
-    """A split of a data set on the hub; of a copy without that config, of the one it has."""
+    """A split of a data set on the hub; of a copy without that config, of all that it has."""
     import datasets  # slow to import
 
     def load(config: str | None) -> Any:
@@ -283,7 +282,7 @@ def load_from_hub(name: str, split: str, config: str | None = None) -> Any:
             names = datasets.get_dataset_config_names(name)  # MATH has one for each subject
             if len(names) < 2:
                 raise
-            return itertools.chain.from_iterable([load(one) for one in names])
+            return datasets.concatenate_datasets([load(one) for one in names])
     except Exception as error:  # the hub fails in many ways, of several libraries' own
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ValueError(
