@@ -14,6 +14,7 @@ POLICIES: dict[str, type] = {
     "p2": P2,
     "two_phase": TwoPhase,
 }
+MAX_STEPS = 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,8 @@ class Decoder:
     """Of the policy: {margin: 0.5} for revision, {kind: conf} for remdm."""
     guidance: Guidance | None = None
     """Of image edits: {text: 2.5, image: 4.0}."""
-    max_steps: int = 32
+    max_steps: int | None = None
+    """Steps at most; the suite's own number when none, or else 32."""
     start: Literal["given", "oracle", "blank"] = "given"
     """`given` starts from the sample as it is; `oracle` is told where it is wrong, and starts with
     those positions masked; `blank` starts with all masked, and of an image edit has the source
@@ -36,11 +38,17 @@ class Decoder:
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
         if not 0 <= self.seed < 1 << 63:
             raise ValueError(f"seed must lie in 0 .. 2^63 - 1, got {self.seed}")
         self.make_policy()
+
+    @property
+    def steps(self) -> int:
+        """max_steps, or 32 where neither decoder nor suite says."""
+        return self.max_steps or MAX_STEPS
 
     def make_policy(self) -> Policy:
         return from_mapping(POLICIES[self.policy], self.settings, f"{self.policy} settings")

@@ -28,10 +28,10 @@ from rich.console import Console
 from evaluation.decoder import Decoder
 from evaluation.recipe import EvalRecipe
 from evaluation.results import EVALUATION_FILE, SCORES_FILE, SHOWCASE_FILE
-from evaluation.suite import Score, Suite, make_suite
+from evaluation.suite import AdaptsDecoders, Score, Suite, make_suite
 from evaluation.tables import SCORES, make_tables, print_table
 from models import fingerprint, load
-from models.checkpoint import is_shipped, outline
+from models.checkpoint import is_shipped, outline, trained_history
 from pipeline.command import main_for, plain
 from pipeline.jobs import run_actors
 from pipeline.progress import Meter, Summary
@@ -107,10 +107,20 @@ def make_runs(recipe: EvalRecipe) -> list[Run]:
                     path=path if is_shipped(path) else os.path.abspath(path),
                     fingerprint=name,
                     decoder_name=decoder,
-                    decoder=recipe.decoders[decoder],
+                    decoder=_adapted(suites[suite], recipe.decoders[decoder], decoder),
                     samples_per_chunk=recipe.samples_per_chunk,
                 )
     return list(found.values())
+
+
+def _adapted(suite: Suite, decoder: Decoder, name: str) -> Decoder:
+    """The decoder as the suite would have it."""
+    if not isinstance(suite, AdaptsDecoders):
+        return decoder
+    try:
+        return suite.adapt(decoder)
+    except ValueError as error:
+        raise ValueError(f"decoders: {name}: {error}") from error
 
 
 def make_worker(recipe: EvalRecipe) -> Callable[[Chunk], tuple[int, int]]:
@@ -118,7 +128,10 @@ def make_worker(recipe: EvalRecipe) -> Callable[[Chunk], tuple[int, int]]:
     on_gpu = torch.cuda.is_available() and recipe.run.gpus_per_worker > 0
     if recipe.run.workers != 0:
         torch.set_num_threads(recipe.run.threads)
-    read = functools.lru_cache(maxsize=1)(partial(load, device="cuda" if on_gpu else "cpu"))
+    device = "cuda" if on_gpu else "cpu"
+    read = functools.lru_cache(maxsize=1)(
+        lambda path: load(path, device=device, history=trained_history(path))
+    )
     storage = Storage(recipe.output)
 
     def work(chunk: Chunk) -> tuple[int, int]:
@@ -222,7 +235,7 @@ def _facts(run: Run, predictions: pa.Table) -> dict[str, Any]:
         "fingerprint": run.fingerprint,
         "parameters": sum(x.numel() for x in model.parameters()),
         "dtype": str(model.token_embedding.dtype).removeprefix("torch."),
-        "history": plain(model.history),
+        "history": plain(trained_history(run.path)),
         "decoder": run.decoder_name,
         "settings": plain(run.decoder),
         "samples": predictions.num_rows,

@@ -1,10 +1,10 @@
-"""MBPP: the program in a response, and whether it passes its tests in the sandbox."""
+"""MBPP and HumanEval: the program in a response, and whether it passes its tests in the sandbox."""
 
 import ast
 import re
 
 from evaluation.sandbox import Limits, Outcome, run_python
-from pipeline.benchmarks import ProgramTask
+from pipeline.benchmarks import CompletionTask, ProgramTask
 
 STOPS = ("[DONE]", "<|endoftext|>", "<|eot_id|>", "<|im_end|>")
 """Where a response ends, whatever follows; [DONE] closes the few-shot examples of MBPP."""
@@ -26,6 +26,31 @@ def score_program(
         limits=limits,
         unsafe=unsafe,
     )
+
+
+def score_completion(
+    task: CompletionTask, response: str, *, limits: Limits | None = None, unsafe: bool = False
+) -> Outcome:
+    """Run a completed function against a task's `check`.
+
+    Helpers that a prompt gives are the judge's own, so a program gains nothing by other ones.
+    """
+    return run_python(
+        complete_program(task, response),
+        [f"check({task.entry_point})"],
+        names=[task.entry_point],
+        setup=f"{_given(task)}\n{task.test}",
+        limits=limits,
+        unsafe=unsafe,
+    )
+
+
+def complete_program(task: CompletionTask, response: str) -> str:
+    """The program of a response, which is the whole function or what follows the prompt."""
+    program = extract_program(response, [task.entry_point])
+    if _defines(program, task.entry_point):
+        return f"{_given(task)}\n{program}"
+    return f"{task.prompt.rstrip()}\n{program}"
 
 
 def required_names(task: ProgramTask) -> list[str]:
@@ -63,6 +88,16 @@ def _fenced(text: str) -> list[str]:
         if opening[1].lower() in _PYTHON:
             blocks.append(text[opening.end() : None if closing is None else closing.start()])
     return [block for block in blocks if block.strip()]
+
+
+def _given(task: CompletionTask) -> str:
+    """What a prompt has besides the function: imports and helpers."""
+    kept = [
+        node
+        for node in ast.parse(task.prompt + task.reference).body
+        if not (isinstance(node, ast.FunctionDef) and node.name == task.entry_point)
+    ]
+    return "\n".join(ast.unparse(node) for node in kept)
 
 
 def _defines(program: str, name: str) -> bool:

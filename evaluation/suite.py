@@ -9,11 +9,12 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
 from evaluation.decoder import Decoder
+from evaluation.presets import with_preset
 from models import Backbone
 from models.config import from_mapping
 
@@ -74,6 +75,16 @@ class Suite(Protocol):
         ...
 
 
+@runtime_checkable
+class AdaptsDecoders(Protocol):
+    """A suite that has a say in how it is decoded."""
+
+    def adapt(self, decoder: Decoder) -> Decoder:
+        """A decoder with all that it leaves to the suite filled in, as predictions depend on it;
+        ValueError if it cannot decode these samples."""
+        ...
+
+
 SUITES: dict[str, type] = {}
 S = TypeVar("S", bound=type)
 
@@ -94,4 +105,4 @@ def make_suite(values: Mapping[str, Any], where: str) -> Suite:
     kind = settings.pop("kind", None)
     if kind not in SUITES:
         raise ValueError(f"{where}: kind must be one of {sorted(SUITES)}, got {kind!r}")
-    return from_mapping(SUITES[kind], settings, where)
+    return from_mapping(SUITES[kind], with_preset(kind, settings, where), where)

@@ -9,6 +9,7 @@ remask train RECIPE            shards → a model, by DeepSpeed's launcher
 remask merge ADAPTER OUTPUT    a LoRA adapter and its model → one model
 remask eval RECIPE             checkpoints → predictions and scores, as Ray tasks
 remask report FOLDER           scores → one HTML file: tables, curves, a player
+remask harness ARGUMENTS       lm-evaluation-harness with our checkpoints, as model `remask`
 remask revise --checkpoint C   revise given boards with a checkpoint
 remask doctor                  what this machine can run, and why not
 
@@ -29,6 +30,7 @@ VERBS = {
     "merge": "training.merge",
     "eval": "evaluation.evaluate",
     "report": "evaluation.report",
+    "harness": "infra.harness",
     "revise": "infra.revise",
     "doctor": "infra.doctor",
 }

@@ -14,6 +14,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from evaluation.sandbox import find_escapes, is_available
 from kernels.build import native
 
 
@@ -53,6 +54,18 @@ def findings() -> Iterator[tuple[bool, str, str]]:
     else:
         toolkit = shutil.which("nvcc") or "none"
         yield False, "GPU", f"none that torch sees: everything runs on the CPU (nvcc: {toolkit})"
+    yield sandbox()
+
+
+def sandbox() -> tuple[bool, str, str]:
+    """Can generated programs be confined, and does that hold?"""
+    reason = is_available()
+    if reason is not None:
+        return False, "sandbox", f"none, so MBPP and HumanEval will not run: {reason}"
+    found = find_escapes()
+    if found is not None:
+        return False, "sandbox", f"it does not hold: a program got out ({found}); do not rely on it"
+    return True, "sandbox", "holds: no file outside and no network can be reached by programs"
 
 
 def bf16_ratio(size: int = 512, repeats: int = 5) -> float:

@@ -30,12 +30,19 @@ class Sampling:
     """0 takes the most likely token."""
     top_p: float = 1.0
     """Draw among the fewest tokens that hold this much probability."""
+    late_ids: tuple[int, ...] = ()
+    """Tokens of no confidence: revealed where they are likeliest, but after all others. An answer
+    that ends too soon is cut short by its first sure token, its end."""
+    never_ids: tuple[int, ...] = ()
+    """Tokens that are not revealed at all."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < math.inf:
             raise ValueError(f"temperature must be 0 or more, got {self.temperature}")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must lie in (0, 1], got {self.top_p}")
+        if any(i < 0 for i in self.late_ids + self.never_ids):
+            raise ValueError(f"ids must be 0 or more, got {self.late_ids + self.never_ids}")
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,8 @@ class Beliefs:
     log_prob: Tensor
     """log p(candidate) over V, after top_p; -inf where nothing was read."""
     confidence: Tensor
-    """What reveals are ranked by, higher first: log_prob, -entropy, or the lead p₁ - p₂."""
+    """What reveals are ranked by, higher first: log_prob, -entropy, or the lead p₁ - p₂; -inf for
+    tokens that are to come late."""
     doubt: Tensor
     """log p(MASK) - log p(token), over V ∪ {MASK}: the current token, or the candidate where that
     is MASK; -inf where nothing was read."""
@@ -94,6 +102,8 @@ def read_beliefs(
     blank = torch.full(tokens.shape, -math.inf, device=tokens.device)
     beliefs = Beliefs(tokens.clone(), *(blank.clone() for _ in range(4)))
     forbidden = ~backbone.allowed_ids
+    forbidden[list(sampling.never_ids)] = True
+    late_ids = torch.tensor(sampling.late_ids, dtype=torch.long, device=tokens.device)
     for row, position in zip(
         *(x.split(max(1, CHUNK_ELEMENTS // backbone.vocab_size)) for x in (rows, positions)),
         strict=True,
@@ -111,7 +121,8 @@ def read_beliefs(
         beliefs.doubt[at] = logits[:, backbone.mask_id] - logits.gather(1, present[:, None])[:, 0]
         beliefs.candidate[at] = candidate
         beliefs.log_prob[at] = log_prob
-        beliefs.confidence[at] = _confidence(log_probs, log_prob, ranking)
+        confidence = _confidence(log_probs, log_prob, ranking)
+        beliefs.confidence[at] = confidence.masked_fill(torch.isin(candidate, late_ids), -math.inf)
     return beliefs
 
 

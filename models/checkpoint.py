@@ -162,6 +162,21 @@ def outline(path_or_name: str | os.PathLike[str], *, check: bool = True) -> Back
     return backbone
 
 
+def trained_history(path_or_name: str | os.PathLike[str]) -> HistoryConfig:
+    """What a checkpoint's model was trained to see of past states; of a published one, nothing.
+
+    `load` lets it see them all the same, for training starts so; to decode with it as it is, pass
+    this to `load`.
+    """
+    folder = _folder(path_or_name)
+    if adapter.is_adapter(folder):
+        return adapter.read_settings(folder).history
+    settings = _read_settings(folder)
+    if settings.keys() >= OURS:
+        return _read_ours(folder, settings).history
+    return HistoryConfig(variant="none", norm="match")
+
+
 def fingerprint(path_or_name: str | os.PathLike[str]) -> str:
     """A short hash of a checkpoint's config, weights, and tokenizer if it lies beside them: the
     same bytes, the same model."""

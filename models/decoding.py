@@ -167,7 +167,7 @@ class RevisionPolicy:
         if self.reveal_count is not None:
             return highest(beliefs.confidence, eligible, self.reveal_count)
         if self.reveal_threshold is not None:
-            sure = eligible & (beliefs.log_prob >= math.log(self.reveal_threshold))
+            sure = eligible & (beliefs.confidence >= math.log(self.reveal_threshold))
             return sure | highest(beliefs.confidence, eligible, 1)
         return eligible
 

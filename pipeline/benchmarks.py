@@ -1,8 +1,10 @@
 """Text benchmarks as typed records, from a local JSONL file or a data set on the hub.
 
-MATH and MATH-500, GSM8K, MBPP and ARC-Challenge. A file is told from a hub name by its `.jsonl`.
+MATH and MATH-500, GSM8K, MBPP, HumanEval and ARC-Challenge. A file is told from a hub name by its
+`.jsonl`.
 """
 
+import ast
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -58,6 +60,21 @@ class ProgramTask:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CompletionTask:
+    """A task of HumanEval: the rest of a function."""
+
+    task_id: str
+    prompt: str
+    """Imports, perhaps helpers, then a signature with its docstring."""
+    entry_point: str
+    """The function's name."""
+    reference: str
+    """The rest, as it passes."""
+    test: str
+    """A program that defines `check(candidate)`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ChoiceQuestion:
     """A question of ARC-Challenge."""
 
@@ -70,7 +87,7 @@ class ChoiceQuestion:
 
 
 def read_math(data: str, split: str = "test") -> list[MathProblem]:
-    """MATH or MATH-500, such as `HuggingFaceH4/MATH-500`."""
+    """MATH or MATH-500, such as `EleutherAI/hendrycks_math` or `HuggingFaceH4/MATH-500`."""
     return _read(data, split, _math_problem)
 
 
@@ -97,6 +114,11 @@ def mbpp_part(task_id: int, seed: int) -> Literal["train", "test"]:
     """Where a task belongs."""
     is_train = hash_share(f"mbpp-{seed}-{task_id}".encode()) < TRAIN_SHARE
     return "train" if is_train else "test"
+
+
+def read_humaneval(data: str, split: str = "test") -> list[CompletionTask]:
+    """HumanEval, such as `openai/openai_humaneval`."""
+    return _read(data, split, _completion_task)
 
 
 def read_arc(data: str, split: str = "test") -> list[ChoiceQuestion]:
@@ -159,6 +181,24 @@ def _program_task(row: dict[str, Any], number: int) -> ProgramTask:
         setup=_unix("\n".join(line for line in setup if line)),
         tests=tuple(_unix(t) for t in tests),
     )
+
+
+def _completion_task(row: dict[str, Any], number: int) -> CompletionTask:
+    task = CompletionTask(
+        task_id=str(row["task_id"]),
+        prompt=_unix(_text(row, "prompt")),
+        entry_point=_text(row, "entry_point"),
+        reference=_unix(_text(row, "canonical_solution")),
+        test=_unix(_text(row, "test")),
+    )
+    try:
+        parts = [ast.parse(task.prompt + task.reference), ast.parse(task.test)]
+    except SyntaxError as error:
+        raise ValueError(f"it is no Python: {error}") from error
+    for tree, name in zip(parts, (task.entry_point, "check"), strict=True):
+        if name not in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}:
+            raise ValueError(f"nothing defines the function {name}")
+    return task
 
 
 def _choice_question(row: dict[str, Any], number: int) -> ChoiceQuestion:
@@ -227,7 +267,7 @@ def _lines(path: str) -> Iterator[dict[str, Any]]:
 
 
 def load_from_hub(name: str, split: str, config: str | None = None) -> Any:
-    """A split of a data set on the hub; of a copy without that config, of the one it has."""
+    """A split of a data set on the hub; of a copy without that config, of all that it has."""
     import datasets  # slow to import
 
     def load(config: str | None) -> Any:
@@ -237,9 +277,12 @@ def load_from_hub(name: str, split: str, config: str | None = None) -> Any:
         try:
             return load(config)
         except ValueError:
-            if config is None:
+            if config is not None:
+                return load(None)  # a copy without that config
+            names = datasets.get_dataset_config_names(name)  # MATH has one for each subject
+            if len(names) < 2:
                 raise
-            return load(None)
+            return datasets.concatenate_datasets([load(one) for one in names])
     except Exception as error:  # the hub fails in many ways, of several libraries' own
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ValueError(

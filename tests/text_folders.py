@@ -1,10 +1,10 @@
-"""A real tokenizer in small, and a LLaDA of random weights that uses it: any text is its bytes."""
+"""A real tokenizer in small, of letters, and a LLaDA of random weights that uses it."""
 
 import json
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
 from models import LladaConfig, LladaMDM
@@ -20,11 +20,9 @@ TEMPLATE = (
 
 
 def write_text_tokenizer(folder: Path, *, mask: bool = True, chat: bool = True) -> str:
-    """A tokenizer of bytes with LLaDA's special tokens, whose MASK has no role of its own."""
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    inner = Tokenizer(models.BPE(vocab={x: i for i, x in enumerate(letters)}, merges=[]))
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = decoders.ByteLevel()
+    """A tokenizer of Latin letters with special tokens as LLaDA has; none has the role of MASK."""
+    inner = Tokenizer(models.BPE(vocab={chr(i): i for i in range(256)}, merges=[]))
+    inner.decoder = decoders.Fuse()
     inner.add_special_tokens([x if mask or "mask" not in x else "<|none|>" for x in SPECIAL])
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=inner, bos_token=SPECIAL[0], eos_token=SPECIAL[1], pad_token=SPECIAL[1]
@@ -32,6 +30,14 @@ def write_text_tokenizer(folder: Path, *, mask: bool = True, chat: bool = True) 
     tokenizer.chat_template = TEMPLATE if chat else None
     tokenizer.save_pretrained(folder)
     return str(folder)
+
+
+def lively(model: LladaMDM, seed: int) -> LladaMDM:
+    """Random weights large enough that what is said depends on place and surroundings."""
+    with torch.no_grad():
+        for x in randomise(model, seed).parameters():
+            x.mul_(4 if x.ndim == 2 else 1)
+    return model
 
 
 def write_llada(folder: Path, *, seed: int = 0, max_length: int = 512) -> str:
@@ -42,9 +48,7 @@ def write_llada(folder: Path, *, seed: int = 0, max_length: int = 512) -> str:
     config = LladaConfig(
         **shape, **length, vocab_size=VOCABULARY, mask_token_id=MASK, rope_theta=10000.0
     )
-    model = randomise(LladaMDM(config), seed)
-    with torch.no_grad():  # else a random model says one token everywhere
-        model.token_embedding.mul_(10)
+    model = lively(LladaMDM(config), seed)
     tensors = {k: x.clone() for k, x in model.state_dict().items()}
     write_folder(folder, LLADA | shape | length | settings, tensors, tokenizer=False)
     return write_text_tokenizer(folder)

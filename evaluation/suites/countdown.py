@@ -95,7 +95,7 @@ class CountdownSuite:
             start,
             editable,
             policy=policy,
-            max_steps=decoder.max_steps,
+            max_steps=decoder.steps,
             seed=decoder.seed,
             row_ids=torch.tensor(list(samples)),
             batch_size=decoder.batch_size,

@@ -174,7 +174,7 @@ class ImageEditSuite:
             editable,
             policy=decoder.make_policy(),
             guidance=decoder.guidance,
-            max_steps=decoder.max_steps,
+            max_steps=decoder.steps,
             attention_mask=None if bool(is_token.all()) else is_token,
             seed=decoder.seed,
             row_ids=torch.tensor(numbers),

@@ -115,7 +115,7 @@ class SudokuSuite:
             backbone,
             begin,
             policy=decoder.make_policy(),
-            max_steps=decoder.max_steps,
+            max_steps=decoder.steps,
             seed=decoder.seed,
             row_ids=torch.tensor(list(samples)),
             batch_size=decoder.batch_size,

@@ -5,9 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.programs import extract_program, required_names, score_program
+from evaluation.programs import (
+    complete_program,
+    extract_program,
+    required_names,
+    score_completion,
+    score_program,
+)
 from evaluation.sandbox import Limits, is_available
-from pipeline.benchmarks import ProgramTask, read_mbpp
+from pipeline.benchmarks import CompletionTask, ProgramTask, read_mbpp
 
 ROOT = Path(__file__).parents[2]
 MBPP = ROOT.parent / "shared" / "data" / "mbpp" / "mbpp.jsonl"
@@ -103,6 +109,44 @@ def test_a_function_may_bear_the_name_of_a_builtin():
     )
     assert score_program(task, reference).status == "passed"
     assert score_program(task, "def other(): pass").status == "error"
+
+
+ROOTS = CompletionTask(
+    task_id="HumanEval/x",
+    prompt="from math import sqrt\n\ndef value(x):\n    return x * x - 2\n\n"
+    'def root():\n    """Where value is 0."""\n',
+    entry_point="root",
+    reference="    return sqrt(2)\n",
+    test="def check(candidate):\n    assert abs(value(candidate())) < 1e-9\n",
+)
+
+
+def test_a_completion_is_the_rest_or_the_whole_of_a_function():
+    rest = complete_program(ROOTS, "    return sqrt(2)\n")
+    assert rest == f"{ROOTS.prompt}    return sqrt(2)"
+    whole = complete_program(ROOTS, "Here:\n```python\ndef root():\n    return 1\n```")
+    assert whole.startswith("from math import sqrt\ndef value(x):")
+    assert whole.endswith("def root():\n    return 1")
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        ("    return sqrt(2)\n", "passed"),
+        ("    return sqrt(2)\n<|endoftext|>more", "passed"),
+        ("def root():\n    return 2**0.5", "passed"),
+        ("```python\ndef root():\n    return sqrt(2)\n```", "passed"),
+        ("    return 2\n", "failed"),
+        ("    return root\n", "error"),
+        ("return", "error"),
+        ("", "error"),
+        ("def value(x): return 0\ndef root(): return 7", "failed"),  # the judge has its own helper
+        ("def check(candidate): pass\ndef root(): return 7", "failed"),
+    ],
+)
+def test_completions_are_scored(response, expected):
+    assert score_completion(ROOTS, response, limits=QUICK).status == expected
 
 
 @pytest.mark.slow

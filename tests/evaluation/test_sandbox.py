@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from evaluation import sandbox
-from evaluation.sandbox import Limits, is_available, run_python
+from evaluation import confinement, sandbox
+from evaluation.sandbox import Limits, find_escapes, is_available, run_python
 from evaluation.syscalls import make_filter
 
 needs_sandbox = pytest.mark.skipif(is_available() is not None, reason=str(is_available()))
@@ -320,7 +320,7 @@ def test_the_program_sees_neither_tests_nor_token():
 
 
 def test_without_a_sandbox_it_refuses_and_says_how_to_get_one(monkeypatch):
-    monkeypatch.setattr(sandbox.shutil, "which", lambda name: None)
+    monkeypatch.setattr(confinement.shutil, "which", lambda name: None)
     is_available.cache_clear()
     try:
         with pytest.raises(RuntimeError, match="apt-get install bubblewrap.*unsafe=True"):
@@ -370,3 +370,13 @@ def test_importing_the_harness_needs_the_standard_library_alone():
     root = Path(sandbox.__file__).parents[1]
     done = subprocess.run([sys.executable, "-S", "-c", code], cwd=root, capture_output=True)
     assert done.stdout == b"False\n", done.stderr
+
+
+@needs_sandbox
+def test_the_doctors_probe_finds_no_way_out():
+    assert find_escapes() is None
+
+
+def test_the_doctors_probe_sees_what_is_not_confined(monkeypatch):
+    monkeypatch.setattr(sandbox, "is_available", lambda: "there is none")
+    assert find_escapes(unsafe=True) == "read, write, network"

@@ -52,6 +52,13 @@ def test_help_lists_the_verbs_with_examples(capsys):
         assert f"remask {verb}" in capsys.readouterr().out
 
 
+def test_the_harness_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match="2"):
+        main(["harness", "--tasks", "gsm8k"])
+    assert "`pip install 'remask[harness]'`" in capsys.readouterr().err
+
+
 def test_unknown_verbs_are_named():
     done = remask("dream")
     assert done.returncode == 2
@@ -69,6 +76,9 @@ def test_doctor_says_what_runs_and_why_not(tmp_path):
     good = remask("doctor", COLUMNS="200")
     assert good.returncode == 0
     assert "torch" in good.stdout
+    assert re.search(
+        r"sandbox +(holds|none, so MBPP and HumanEval will not run: .*install)", good.stdout
+    )
     assert re.search(r"bf16 +matrix products at [0-9.]+ times the speed of fp32", good.stdout)
     bad = remask("doctor", CXX="no-such-compiler", REMASK_CACHE=str(tmp_path), COLUMNS="200")
     assert bad.returncode == 0

@@ -6,6 +6,7 @@ import pytest
 
 from evaluation.recipe import EvalRecipe
 from evaluation.suite import make_suite
+from evaluation.text_suite import TextSuite
 from infra.run import RunRecipe, with_overrides
 from pipeline.recipe import BuildRecipe, load_recipe
 from training.recipe import TrainRecipe
@@ -13,6 +14,7 @@ from training.recipe import TrainRecipe
 ROOT = Path(__file__).parents[2]
 KINDS = {"source": BuildRecipe, "probe": BuildRecipe, "build": BuildRecipe, "train": TrainRecipe}
 KINDS["eval"] = EvalRecipe
+KEYS = ("suites", "checkpoints", "decoders")
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "infra/recipes").glob("*.yaml")), ids=str)
@@ -61,5 +63,13 @@ def test_suites_of_an_evaluation_are_known(path):
     recipe = load_recipe(EvalRecipe, path, [])
     for name, values in recipe.suites.items():
         suite = make_suite(values, name)
-        if "data" not in values.get("edits", {}).get("pairs", {}):  # that nobody ships
+        is_ours = "data" not in values.get("edits", {}).get("pairs", {})
+        if is_ours and not isinstance(suite, TextSuite):  # whose data are not shipped
             assert suite.num_samples > 0
+    for table in recipe.tables:
+        for row in table.rows:
+            chosen = (table.suite, row.checkpoint, row.decoder)
+            assert any(
+                all(x in (getattr(run, kind) or (x,)) for kind, x in zip(KEYS, chosen, strict=True))
+                for run in recipe.runs
+            ), f"{table.title}: {row.label} is never run"

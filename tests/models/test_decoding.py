@@ -456,3 +456,29 @@ def test_highest_equals_a_sort(cells, count):
     ranked = sorted((-s, i) for i, (s, e) in enumerate(cells) if e)
     expected = {i for _, i in ranked[:count]}
     assert set(highest(score, eligible, count)[0].nonzero().flatten().tolist()) == expected
+
+
+ENDING = log_probs([[0.01, 0.01, 0.98], [0.01, 0.59, 0.4], [0.01, 0.79, 0.2]])
+"""Three positions over MASK, a word and an end; the first is surest of the end."""
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        RevisionPolicy(reveal_count=1, sampling=Sampling(late_ids=(2,))),
+        RevisionPolicy(reveal_threshold=0.7, sampling=Sampling(late_ids=(2,))),
+        Absorbing(sampling=Sampling(late_ids=(2,))),
+        Absorbing(order="entropy", sampling=Sampling(late_ids=(2,))),
+    ],
+)
+def test_late_tokens_come_after_all_others(policy):
+    out = revise(Scripted([ENDING], 3), torch.zeros(1, 3).long(), policy=policy, max_steps=3)
+    assert out.trajectory[1:, 0].tolist() == [[0, 0, 1], [0, 1, 1], [2, 1, 1]]
+
+
+def test_tokens_that_are_never_revealed_give_way_to_the_next_best():
+    policy = RevisionPolicy(reveal_count=1, sampling=Sampling(never_ids=(2,)))
+    out = revise(Scripted([ENDING], 3), torch.zeros(1, 3).long(), policy=policy, max_steps=3)
+    assert out.tokens.tolist() == [[1, 1, 1]]
+    with pytest.raises(ValueError, match="ids must be 0 or more"):
+        Sampling(late_ids=(-1,))

@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.benchmarks import mbpp_part, read_arc, read_gsm8k, read_math, read_mbpp
+from pipeline.benchmarks import (
+    mbpp_part,
+    read_arc,
+    read_gsm8k,
+    read_humaneval,
+    read_math,
+    read_mbpp,
+)
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 
@@ -18,7 +25,15 @@ ARC = {
     "choices": {"text": ["this", "that"], "label": ["A", "B"]},
     "answerKey": "B",
 }
+HUMANEVAL = {
+    "task_id": "HumanEval/7",
+    "prompt": 'import math\r\ndef f(x):\r\n    """Half."""\r\n',
+    "entry_point": "f",
+    "canonical_solution": "    return x / 2\n",
+    "test": "def check(candidate):\n    assert candidate(4) == 2\n",
+}
 READERS = {"math": (read_math, MATH), "gsm8k": (read_gsm8k, GSM8K), "arc": (read_arc, ARC)}
+READERS["humaneval"] = (read_humaneval, HUMANEVAL)
 READERS["mbpp"] = (lambda path: read_mbpp(path, "all"), MBPP)
 
 
@@ -101,6 +116,9 @@ def test_no_rows_are_an_error(name, write):
         ("gsm8k", {"answer": "7"}, "row 1: answer has no number after ####"),
         ("mbpp", {"test_list": []}, "row 1: test_list must be a list of at least one test"),
         ("mbpp", {"test_list": "assert"}, "row 1: test_list must be"),
+        ("humaneval", {"prompt": "def f(x:"}, "row 1: it is no Python: "),
+        ("humaneval", {"entry_point": "g"}, "row 1: nothing defines the function g"),
+        ("humaneval", {"test": "x = 1"}, "row 1: nothing defines the function check"),
         ("arc", {"answerKey": "E"}, "row 1: answerKey 'E' is none of"),
         ("arc", {"choices": {"text": ["x"], "label": ["A", "B"]}}, "row 1: choices do not match"),
     ],
@@ -127,6 +145,17 @@ def test_a_missing_file_is_named(tmp_path):
 def test_a_hub_out_of_reach_says_how_to_pass_a_file():
     with pytest.raises(ValueError, match="cannot load no/such from the hub: .*local .jsonl file"):
         read_math("no/such")
+
+
+def test_a_data_set_in_parts_is_read_whole(tmp_path):
+    """As MATH lies on the hub, a part for each subject; here in a folder of that layout."""
+    parts = []
+    for subject in ("Algebra", "Geometry"):
+        (tmp_path / f"{subject}.jsonl").write_text(json.dumps(MATH | {"subject": subject}) + "\n")
+        files = f"[{{split: test, path: {subject}.jsonl}}]"
+        parts.append(f"- {{config_name: {subject}, data_files: {files}}}")
+    (tmp_path / "README.md").write_text("\n".join(["---", "configs:", *parts, "---", ""]))
+    assert [p.subject for p in read_math(str(tmp_path))] == ["Algebra", "Geometry"]
 
 
 @pytest.mark.skipif(not DATA.exists(), reason=f"{DATA} is not there")

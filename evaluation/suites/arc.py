@@ -1,0 +1,152 @@
+"""ARC-Challenge by forward passes alone: the choice that the model finds likeliest counts."""
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from evaluation.decoder import Decoder
+from evaluation.likelihood import Likelihood, log_likelihood
+from evaluation.scores import mean, share
+from evaluation.suite import Score, register
+from evaluation.suites.arc_generation import WORKED, listed
+from evaluation.text_suite import QUESTION, Question, TextSuite
+from models import Backbone
+from models.prompts import check_room
+from pipeline.benchmarks import read_arc
+
+SCHEMA = pa.schema(
+    {
+        "sample_id": pa.string(),
+        "prompt_sha256": pa.string(),
+        "labels": pa.list_(pa.string()),
+        "log_likelihoods": pa.list_(pa.float64()),
+        "characters": pa.list_(pa.int32()),
+        "gold": pa.string(),
+        "forward_passes": pa.int32(),
+    }
+)
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class ArcSuite(TextSuite):
+    """Questions of ARC, scored by likelihood. Nothing is decoded, so decoders do not matter."""
+
+    kind: ClassVar[str] = "arc"
+    plain_template: ClassVar[str] = "Question: {question}\nAnswer:"
+    chat_template: ClassVar[str] = "{question}\n\nAnswer with the letter of the right choice alone."
+
+    data: str = "allenai/ai2_arc"
+    scored: Literal["texts", "letters"] = "texts"
+    """What is scored after the question: each choice's text, or its letter with the choices listed
+    in the question."""
+    mc_num: int = 128
+    """Draws of masks for a choice of several tokens."""
+    cfg: float = 0.0
+    """Guidance against the model's view without the question."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self._likelihood  # checks itself
+
+    def read(self, data: str, *, is_example: bool) -> Sequence[Question]:
+        found = read_arc(data, "train" if is_example else self.split)
+        return [self._asked(listed(question)) for question in found]
+
+    def own_examples(self) -> Sequence[Question]:
+        return [self._asked(listed(question)) for question in WORKED]
+
+    def default_template(self) -> str:
+        is_bare = self.chat and self.scored == "texts"  # no letters to ask for
+        return QUESTION if is_bare else super().default_template()
+
+    def adapt(self, decoder: Decoder) -> Decoder:
+        super().adapt(decoder)
+        return Decoder(max_steps=1, batch_size=decoder.batch_size)  # one set of predictions for all
+
+    def check(self, backbone: Backbone) -> None:
+        super().check(backbone)
+        _, prefix, target, sample_id = _longest(self)
+        check_room(prefix, target, backbone.max_length, sample_id)
+
+    def predict(self, backbone: Backbone, samples: range, decoder: Decoder) -> pa.Table:
+        rows = []
+        for question in self.questions[samples.start : samples.stop]:
+            pairs = self.pairs(question)
+            rows.append(
+                {
+                    "sample_id": question.sample_id,
+                    "prompt_sha256": hashlib.sha256(repr(pairs[0][0]).encode()).hexdigest(),
+                    "labels": list(question.record.labels),
+                    "log_likelihoods": [
+                        log_likelihood(
+                            backbone, *pair, self._likelihood, batch_size=decoder.batch_size
+                        )
+                        for pair in pairs
+                    ],
+                    "characters": [len(text) for text in self._answers(question)],
+                    "gold": question.record.answer,
+                    "forward_passes": sum(
+                        self._likelihood.forward_passes(len(target)) for _, target in pairs
+                    ),
+                }
+            )
+        return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+    def score(self, predictions: pa.Table) -> list[Score]:
+        rows = predictions.to_pylist()
+        hits = {"accuracy": [], "accuracy_by_length": []}
+        for row in rows:
+            gold = row["labels"].index(row["gold"])
+            found = np.array(row["log_likelihoods"])
+            hits["accuracy"].append(found.argmax() == gold)
+            hits["accuracy_by_length"].append((found / row["characters"]).argmax() == gold)
+        passes = predictions["forward_passes"].to_numpy()
+        return [
+            *(share(name, np.array(found, dtype=bool)) for name, found in hits.items()),
+            mean("forward_passes", passes, better="lower"),
+        ]
+
+    def showcase(self, predictions: pa.Table) -> list[dict[str, Any]]:
+        return []
+
+    @property
+    def _likelihood(self) -> Likelihood:
+        return Likelihood(mc_num=self.mc_num, cfg=self.cfg, seed=self.seed)
+
+    def _asked(self, question: Question) -> Question:
+        """A listed question as this suite asks it."""
+        if self.scored == "letters":
+            return replace(question, worked=question.record.answer)
+        record = question.record
+        right = record.texts[record.labels.index(record.answer)]
+        return replace(question, text=record.question, worked=right)
+
+    def _answers(self, question: Question) -> Sequence[str]:
+        record = question.record
+        return record.labels if self.scored == "letters" else record.texts
+
+    def pairs(self, question: Question) -> list[tuple[list[int], list[int]]]:
+        """The prompt and each choice, as ids."""
+        answers, codec = self._answers(question), self.codec
+        if self.chat:
+            prompt = self.prompt(question)
+            return [(prompt, codec.encode(text)) for text in answers]
+        text = "".join(r["content"] for r in self.rounds(question))
+        return [codec.encode_pair(text, f" {answer}", bos=self.bos) for answer in answers]
+
+
+@functools.lru_cache(maxsize=8)
+def _longest(suite: ArcSuite) -> tuple[int, int, int, str]:
+    """The most tokens that are scored at once: in all, of the prompt, of the choice; and whose."""
+    return max(
+        (len(prefix) + len(target), len(prefix), len(target), question.sample_id)
+        for question in suite.questions
+        for prefix, target in suite.pairs(question)
+    )

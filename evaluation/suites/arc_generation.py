@@ -1,0 +1,81 @@
+"""ARC-Challenge by generation: the model writes, and the choice it settles on counts."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+from evaluation.choices import parse_choice
+from evaluation.generation_suite import GenerationSuite, Judge, Verdict
+from evaluation.suite import register
+from evaluation.text_suite import Question
+from pipeline.benchmarks import ChoiceQuestion, read_arc
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class ArcGenerationSuite(GenerationSuite):
+    """Questions of ARC with their choices listed."""
+
+    kind: ClassVar[str] = "arc_generation"
+    plain_template: ClassVar[str] = "Question: {question}\nAnswer:"
+    plain_stops: ClassVar[tuple[str, ...]] = ("Question:",)
+    chat_template: ClassVar[str] = (
+        "{question}\n\nWhich choice is right? End with: The answer is, and its letter."
+    )
+
+    data: str = "allenai/ai2_arc"
+
+    def read(self, data: str, *, is_example: bool) -> Sequence[Question]:
+        return [listed(q) for q in read_arc(data, "train" if is_example else self.split)]
+
+    def own_examples(self) -> Sequence[Question]:
+        return [listed(question) for question in WORKED]
+
+    @contextmanager
+    def judging(self) -> Iterator[Judge]:
+        yield _judge
+
+
+def listed(question: ChoiceQuestion) -> Question:
+    """A question with its choices below it, a letter before each."""
+    choices = [f"{a}. {b}" for a, b in zip(question.labels, question.texts, strict=True)]
+    return Question(
+        sample_id=question.question_id,
+        text="\n".join([question.question, *choices]),
+        worked=f"The answer is {question.answer}.",
+        record=question,
+    )
+
+
+def _judge(question: Question, response: str) -> Verdict:
+    record = question.record
+    choice = parse_choice(response, record.labels, record.texts)
+    return Verdict(choice, choice == record.answer)
+
+
+def _worked(question: str, texts: tuple[str, ...], answer: str) -> ChoiceQuestion:
+    return ChoiceQuestion(
+        question_id="", question=question, labels=tuple("ABCD"), texts=texts, answer=answer
+    )
+
+
+WORKED = (
+    _worked(
+        "A glass of ice water stands on a warm table, and drops form on its outside. Where do they "
+        "come from?",
+        ("water vapour in the air", "cracks in the glass", "the melting ice", "the table"),
+        "A",
+    ),
+    _worked(
+        "Which of these lets a plant make its own food?",
+        ("its roots alone", "stones in the soil", "light on its leaves", "insects nearby"),
+        "C",
+    ),
+    _worked(
+        "A cart on a level floor is pushed twice as hard as before. What becomes of its "
+        "acceleration, if friction is negligible?",
+        ("It halves.", "It doubles.", "It stays the same.", "It becomes zero."),
+        "B",
+    ),
+)

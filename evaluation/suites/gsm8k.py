@@ -1,0 +1,85 @@
+"""GSM8K: word problems with a number as their answer."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from evaluation.answer_suite import AnswerSuite
+from evaluation.answers import Preset
+from evaluation.suite import register
+from evaluation.text_suite import Question
+from pipeline.benchmarks import WordProblem, read_gsm8k
+
+_ANNOTATION = re.compile(r"<<[^<>]*>>")
+"""What GSM8K writes for a calculator."""
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class Gsm8kSuite(AnswerSuite):
+    """Problems of GSM8K."""
+
+    kind: ClassVar[str] = "gsm8k"
+    reading: ClassVar[Preset] = "gsm8k"
+    plain_template: ClassVar[str] = "Question: {question}\nAnswer:"
+    plain_stops: ClassVar[tuple[str, ...]] = ("Question:",)
+    chat_template: ClassVar[str] = (
+        "{question}\n\nReason step by step, and end with the final number after ####."
+    )
+
+    data: str = "openai/gsm8k"
+
+    def read(self, data: str, *, is_example: bool) -> Sequence[Question]:
+        found = read_gsm8k(data, "train" if is_example else self.split)
+        return [_question(problem) for problem in found]
+
+    def own_examples(self) -> Sequence[Question]:
+        return [
+            _question(WordProblem(problem_id="", question=q, solution=solution, answer=answer))
+            for q, solution, answer in WORKED
+        ]
+
+
+def _question(problem: WordProblem) -> Question:
+    solution = _ANNOTATION.sub("", problem.solution)
+    return Question(
+        sample_id=f"gsm8k-{problem.problem_id}",
+        text=problem.question,
+        worked=f"{solution}\n#### {problem.answer}",
+        record=problem,
+    )
+
+
+WORKED = (
+    (
+        "A baker fills 6 trays with 12 rolls each. By noon 50 rolls are sold. How many are left?",
+        "There are 6 * 12 = 72 rolls. 72 - 50 = 22 are left.",
+        "22",
+    ),
+    (
+        "Ines reads 15 pages on Monday and twice as many on Tuesday. Her book has 120 pages. How "
+        "many pages has she still to read?",
+        "On Tuesday she reads 2 * 15 = 30 pages. Together that is 15 + 30 = 45. She has still "
+        "120 - 45 = 75 pages to read.",
+        "75",
+    ),
+    (
+        "A train ticket costs $14, and children pay half. What do 2 adults and 3 children pay?",
+        "A child pays 14 / 2 = $7. The adults pay 2 * 14 = $28, the children 3 * 7 = $21. "
+        "Together that is 28 + 21 = $49.",
+        "49",
+    ),
+    (
+        "Out of 80 seedlings a quarter dies. Omar plants the others in rows of 5. How many rows "
+        "does he get?",
+        "80 / 4 = 20 seedlings die, so 80 - 20 = 60 are planted. That makes 60 / 5 = 12 rows.",
+        "12",
+    ),
+    (
+        "A tank holds 300 litres. A pump fills in 25 litres a minute while a leak loses 5 litres a "
+        "minute. How many minutes does it take to fill the empty tank?",
+        "Each minute adds 25 - 5 = 20 litres. 300 / 20 = 15 minutes.",
+        "15",
+    ),
+)

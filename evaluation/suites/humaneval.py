@@ -1,0 +1,46 @@
+"""HumanEval: the rest of a function, pass@1 in the sandbox."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from evaluation.program_suite import ProgramSuite
+from evaluation.programs import complete_program, score_completion
+from evaluation.sandbox import Outcome
+from evaluation.suite import register
+from evaluation.text_suite import Question
+from pipeline.benchmarks import CompletionTask, read_humaneval
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class HumanEvalSuite(ProgramSuite):
+    """Tasks of HumanEval: without a chat the model goes on where the prompt ends."""
+
+    kind: ClassVar[str] = "humaneval"
+    plain_template: ClassVar[str] = "{question}"
+    plain_stops: ClassVar[tuple[str, ...]] = ("\nclass ", "\ndef ", "\n#", "\nif __name__", "\n```")
+    chat_template: ClassVar[str] = (
+        "Complete this Python function, and write all of it in one block of code.\n\n"
+        "```python\n{question}\n```"
+    )
+
+    data: str = "openai/openai_humaneval"
+
+    def read(self, data: str, *, is_example: bool) -> Sequence[Question]:
+        return [_question(task) for task in read_humaneval(data, self.split)]
+
+    def program(self, question: Question, response: str) -> str:
+        return complete_program(question.record, response) if response.strip() else ""
+
+    def run(self, question: Question, response: str) -> Outcome:
+        return score_completion(question.record, response, limits=self.limits, unsafe=self.unsafe)
+
+
+def _question(task: CompletionTask) -> Question:
+    return Question(
+        sample_id=task.task_id,
+        text=task.prompt,
+        worked=f"```python\n{task.prompt}{task.reference}```",
+        record=task,
+    )

@@ -1,0 +1,82 @@
+"""MBPP: a function from a sentence and its tests, pass@1 in the sandbox."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from evaluation.program_suite import ProgramSuite
+from evaluation.programs import BEGIN, STOPS, extract_program, required_names, score_program
+from evaluation.sandbox import Outcome
+from evaluation.suite import register
+from evaluation.text_suite import Question
+from pipeline.benchmarks import ProgramTask, read_mbpp
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class MbppSuite(ProgramSuite):
+    """Tasks of MBPP, by default the 70 % that the paper tests on."""
+
+    kind: ClassVar[str] = "mbpp"
+    plain_template: ClassVar[str] = "Task: {question}\nProgram:\n"
+    plain_stops: ClassVar[tuple[str, ...]] = (STOPS[0], "Task:")
+    chat_template: ClassVar[str] = (
+        "Solve this task in Python: {question}\n\nWrite the program between [BEGIN] and [DONE]."
+    )
+    chat_stops: ClassVar[tuple[str, ...]] = (STOPS[0],)
+
+    data: str = "google-research-datasets/mbpp"
+    part: Literal["train", "test", "all"] = "test"
+    seed: int = 0
+    """Which tasks are whose."""
+
+    def read(self, data: str, *, is_example: bool) -> Sequence[Question]:
+        part = "train" if is_example else self.part
+        return [_question(task) for task in read_mbpp(data, part, seed=self.seed)]
+
+    def own_examples(self) -> Sequence[Question]:
+        return [
+            _question(ProgramTask(task_id=0, text=text, reference=code, setup="", tests=(test,)))
+            for text, code, test in WORKED
+        ]
+
+    def program(self, question: Question, response: str) -> str:
+        return extract_program(response, required_names(question.record))
+
+    def run(self, question: Question, response: str) -> Outcome:
+        return score_program(question.record, response, limits=self.limits, unsafe=self.unsafe)
+
+
+def _question(task: ProgramTask) -> Question:
+    tests = "\n".join(task.tests)
+    return Question(
+        sample_id=f"mbpp-{task.task_id}",
+        text=f"{task.text}\nIt must pass these tests:\n{tests}",
+        worked=f"{BEGIN}\n{task.reference}\n{STOPS[0]}",
+        record=task,
+    )
+
+
+WORKED = (
+    (
+        "Write a function to count the words of a text that begin with a given letter.",
+        "def count_words(text, letter):\n"
+        "    return sum(word.startswith(letter) for word in text.split())",
+        "assert count_words('ant bee ape', 'a') == 2",
+    ),
+    (
+        "Write a function to find the largest difference between two neighbours of a list.",
+        "def largest_gap(numbers):\n"
+        "    return max(abs(a - b) for a, b in zip(numbers, numbers[1:]))",
+        "assert largest_gap([3, 7, 2]) == 5",
+    ),
+    (
+        "Write a function to turn a list of pairs into a dictionary of lists.",
+        "def group_pairs(pairs):\n"
+        "    groups = {}\n"
+        "    for key, value in pairs:\n"
+        "        groups.setdefault(key, []).append(value)\n"
+        "    return groups",
+        "assert group_pairs([(1, 2), (1, 3)]) == {1: [2, 3]}",
+    ),
+)

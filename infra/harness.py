@@ -1,0 +1,34 @@
+"""lm-evaluation-harness with our checkpoints, as the model `remask`.
+
+    remask harness --model remask --tasks arc_challenge \\
+        --model_args checkpoint=weights/llada-8b-base,mc_num=128,cfg=0.5
+    remask harness --model remask --tasks gsm8k --apply_chat_template --model_args \\
+        checkpoint=runs/rm/model,tokenizer=weights/llada-8b-instruct,policy=revision,reveal_count=2
+
+It is `lm_eval` itself, which knows no models but its own, with ours registered first: for its
+options, `remask harness run --help`. model_args are those of `evaluation/harness.py`.
+"""
+
+import importlib
+import importlib.util
+import sys
+
+
+def main(argv: list[str] | None = None) -> None:
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help"):
+        print((__doc__ or "").strip())
+        raise SystemExit(0)
+    if importlib.util.find_spec("lm_eval") is None:
+        print(
+            "remask harness: lm-evaluation-harness is missing; `pip install 'remask[harness]'`",
+            file=sys.stderr,
+        )
+        raise SystemExit(2)
+    importlib.import_module("evaluation.harness")
+    sys.argv = ["lm_eval", *argv]
+    importlib.import_module("lm_eval.__main__").cli_evaluate()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""The model of lm-evaluation-harness: answers as our own suites decode them, and refusals."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from evaluation.answers import extract_answer
+from evaluation.decoder import Decoder
+from evaluation.generation import generate
+from models import load
+from models.checkpoint import trained_history
+from tests.text_folders import write_llada, write_text_tokenizer
+
+pytest.importorskip("lm_eval")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_llada(tmp_path_factory.mktemp("models") / "llada", max_length=96)
+
+
+@pytest.fixture
+def model(folder):
+    from evaluation.harness import RemaskLM
+
+    return lambda **args: RemaskLM(**({"checkpoint": folder, "device": "cpu"} | args))
+
+
+def asked(context, **wishes):
+    return SimpleNamespace(args=(context, wishes))
+
+
+def test_answers_are_those_of_the_same_decoder(model, folder):
+    lm = model(policy="revision", reveal_count=3, gen_length=12, steps=8, batch_size=2)
+    found = lm.generate_until(
+        [asked("one"), asked("two three", max_gen_toks=20), asked("four", until=["a", "Z"])]
+    )
+    decoder = Decoder(settings={"reveal_count": 3}, max_steps=8)
+    backbone, codec = load(folder, history=trained_history(folder)), lm.codec
+    for i, (text, length, stops) in enumerate(
+        [("one", 12, ()), ("two three", 20, ()), ("four", 12, ("a", "Z"))]
+    ):
+        (answer,) = generate(backbone, [codec.encode(text)], length, decoder, row_ids=[i])
+        assert found[i] == codec.decode_answer(answer.ids, stops)
+
+
+def test_steps_are_as_many_as_tokens_where_none_are_named(model):
+    lm = model(gen_length=12)
+    assert lm.decoder.max_steps is None
+    assert lm.generate_until([asked("one")]) == model(gen_length=12, steps=12).generate_until(
+        [asked("one")]
+    )
+
+
+@pytest.mark.parametrize(
+    "response",
+    ["6 + 4 = 10\n#### 10", "so #### -3", "#### 1,234", "the total is 7", "no idea", "#### $5"],
+)
+def test_both_find_the_same_number_where_both_look(response):
+    """GSM8K: the strict pattern of the harness's task finds what ours finds after ####."""
+    from lm_eval.filters.extraction import RegexFilter
+
+    strict = RegexFilter(regex_pattern=r"#### (\-?[0-9\.\,]+)", fallback="[invalid]")
+    theirs = strict.apply([[response]], [{}])[0][0].replace(",", "")
+    if theirs != "[invalid]":
+        assert extract_answer(response, "gsm8k") == theirs
+
+
+def test_mistakes_are_named(model, tmp_path):
+    with pytest.raises(ValueError, match="policy revision reveals every MASK at once here"):
+        model(policy="revision")
+    with pytest.raises(ValueError, match=r"absorbing settings: unknown keys \['speed'\]"):
+        model(speed=3)
+    with pytest.raises(ValueError, match="dtype must be one of .* got 'int8'"):
+        model(dtype="int8")
+    with pytest.raises(ValueError, match="batch_size must be a number, got 'auto'"):
+        model(batch_size="auto")
+    maskless = write_text_tokenizer(tmp_path / "maskless", mask=False)
+    with pytest.raises(ValueError, match="maskless has no mask token"):
+        model(tokenizer=maskless)
+    with pytest.raises(ValueError, match="'x+': a prompt of 90 tokens leaves room for 6 in"):
+        model(gen_length=12).generate_until([asked("x" * 90)])
+    with pytest.raises(NotImplementedError, match="does not score whole documents"):
+        model().loglikelihood_rolling([])
+
+
+def test_an_empty_context_is_scored_after_the_end_token(model):
+    (one,) = model(mc_num=4).loglikelihood([SimpleNamespace(args=("", "four"))], disable_tqdm=True)
+    assert one[0] < 0
+    assert one[1] is False
+
+
+@pytest.mark.slow
+def test_the_command_is_the_harness_with_our_model(folder, tmp_path):
+    task = "task: remask_sums\ndataset_path: json\noutput_type: generate_until\ntest_split: test\n"
+    task += "doc_to_text: '{{question}}'\ndoc_to_target: '{{answer}}'\n"
+    task += f"dataset_kwargs: {{data_files: {{test: {tmp_path / 'sums.jsonl'}}}}}\n"
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "sums.yaml").write_text(task)
+    (tmp_path / "sums.jsonl").write_text('{"question": "1+1?", "answer": "2"}\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "infra.cli", "harness", "--model", "remask", "--tasks",
+         "remask_sums", "--include_path", str(tmp_path / "tasks"), "--model_args",
+         f"checkpoint={folder},gen_length=8", "--device", "cpu"],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "remask_sums" in done.stdout
