@@ -77,11 +77,12 @@ def make_recipe(folder: str, boards: int, horizon: int = 6) -> BuildRecipe:
 def bench_build(recipe: BuildRecipe) -> None:
     """Positions per second on one core, Parquet written, against Python loops over rows."""
     plan, units, rows = make_plan(recipe), shard_units(recipe), 400
+    write_plain_examples(plan, rows)
     positions = 81 * sum(unit.examples.count for unit in units)
     sides = [
         (lambda: [build_shard(plan, 1, unit) for unit in units], positions),
-        (lambda: build_by_rows(plan, rows, with_states=False), 81 * rows),
-        (lambda: build_by_rows(plan, rows, with_states=True), 81 * rows),
+        (lambda: build_by_rows(recipe, with_states=False), 81 * rows),
+        (lambda: build_by_rows(recipe, with_states=True), 81 * rows),
     ]
     times = [[seconds(work) / count for work, count in sides] for _ in range(5)]
     fast, lean, full = (statistics.median(column) for column in zip(*times, strict=True))
@@ -92,13 +93,24 @@ def bench_build(recipe: BuildRecipe) -> None:
     )
 
 
-def build_by_rows(plan: Plan, count: int, with_states: bool) -> None:
+def write_plain_examples(plan: Plan, count: int) -> None:
+    """Some examples in a file that needs no unpacking: a byte per cell, a bit for editable."""
+    examples = read_examples(plan, example_units(plan.recipe)[0])
+    editable = np.packbits(examples.editable[:count], axis=1, bitorder="little")
+    columns = {
+        "example_id": pa.array(examples.example_ids[:count]),
+        "target": pa.array([x.tobytes() for x in examples.target[:count]], pa.binary()),
+        "editable": pa.array([x.tobytes() for x in editable], pa.binary()),
+        "prompt_length": pa.array(examples.prompt_lengths[:count]),
+    }
+    pq.write_table(pa.table(columns), f"{plan.recipe.output}/plain.parquet", compression="zstd")
+
+
+def build_by_rows(recipe: BuildRecipe, with_states: bool) -> None:
     """The same job as a person would first write it: row by row, position by position."""
-    chance, recipe = random.Random(0), plan.recipe
-    horizon = recipe.trajectories.horizon
+    chance, horizon = random.Random(0), recipe.trajectories.horizon
     low, high = recipe.trajectories.noisy_count or (0, 0)
-    unit = example_units(recipe)[0]
-    table = pq.read_table(plan.examples.path(f"{unit.name}.parquet")).slice(0, count)
+    table = pq.read_table(f"{recipe.output}/plain.parquet")
     rows, rules = [], dict.fromkeys(("keep", "mask", "wrong"), 0)
     for example in table.to_pylist():
         target = list(example["target"])

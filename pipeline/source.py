@@ -15,9 +15,10 @@ import numpy as np
 from models import fingerprint
 from pipeline.command import main_for
 from pipeline.jobs import run_tasks
+from pipeline.parquet import SCHEMA_VERSION
 from pipeline.progress import Meter, Summary
 from pipeline.recipe import BuildRecipe, digest
-from pipeline.rows import Examples, decode_examples, encode_examples
+from pipeline.rows import ExampleFile, Examples, encode_examples
 from pipeline.storage import Storage, absolute, check_kept
 
 SOURCE_STAGE, PROBE_STAGE, BUILD_STAGE = range(3)
@@ -56,13 +57,13 @@ class Plan:
         content = self.recipe.content
         for path in ("file", "data", "tokenizer"):  # what they hold counts, not where they are
             content["source"].pop(path, None)
-        return content | {"found": facts}
+        return content | {"found": facts, "schema": SCHEMA_VERSION}
 
     @property
     def source_key(self) -> str:
         """Names the examples: what the source stage depends on."""
         content = self.content
-        names = ("source", "seed", "examples_per_shard")
+        names = ("source", "seed", "examples_per_shard", "schema")
         return digest([{name: content[name] for name in names}, self.tokenizer, self.data])
 
     @property
@@ -124,10 +125,15 @@ def make_examples(plan: Plan, unit: Unit) -> tuple[int, int, int]:
     return len(examples.example_ids), int(examples.lengths.sum()), examples.num_skipped
 
 
+def open_examples(plan: Plan, unit: Unit) -> ExampleFile:
+    """The file that `make_examples` wrote."""
+    storage, name = plan.examples, f"{unit.name}.parquet"
+    return ExampleFile(storage.read(name), storage.path(name))
+
+
 def read_examples(plan: Plan, unit: Unit) -> Examples:
     """What `make_examples` wrote."""
-    storage, name = plan.examples, f"{unit.name}.parquet"
-    return decode_examples(storage.read(name), storage.path(name))
+    return open_examples(plan, unit).decode()
 
 
 def unit_rng(plan: Plan, stage: int, unit: Unit, *more: int) -> np.random.Generator:

@@ -95,7 +95,7 @@ def test_rows_read_one_by_one_expand_to_their_states(tmp_path):
 def test_columns_have_the_public_names(tmp_path):
     (tmp_path / "shard.parquet").write_bytes(encode_trajectories(draw_rows()))
     assert pq.read_schema(tmp_path / "shard.parquet").names == [
-        "example_id", "target", "wrong", "masked_at", "revealed_at", "step", "editable",
+        "example_id", "target", "noisy", "wrong", "masked_at", "revealed_at", "step", "editable",
         "prompt_length",
     ]  # fmt: skip
 
@@ -111,8 +111,8 @@ def test_foreign_and_newer_files_are_named(monkeypatch):
     rows = draw_rows()
     with pytest.raises(StorageError, match="here does not hold trajectories"):
         decode_trajectories(encode_examples(rows.examples), "here")
-    monkeypatch.setattr("pipeline.rows.SCHEMA_VERSION", 9)
+    monkeypatch.setattr("pipeline.parquet.SCHEMA_VERSION", 9)
     newer = encode_trajectories(rows)
     monkeypatch.undo()
-    with pytest.raises(StorageError, match="has schema version 9, this reader takes 1; rebuild"):
+    with pytest.raises(StorageError, match="has schema version 9, this reader takes 2; rebuild"):
         decode_trajectories(newer, "here")
