@@ -44,7 +44,8 @@ def unpack(column: pa.ChunkedArray, bits: int) -> tuple[Ints, Ints]:
 def pack_bits(values: Bools, lengths: Ints) -> pa.Array:
     """A bit per position of a grid [B, N], the first in the lowest place, as long as each row."""
     packed, size = np.packbits(values, axis=1, bitorder="little"), (lengths + 7) // 8
-    return _binary(packed[within(size, packed.shape[1])], size)
+    kept = within(size, packed.shape[1])
+    return _binary(packed if kept.all() else packed[kept], size)
 
 
 def unpack_bits(column: pa.ChunkedArray, lengths: Ints, width: int) -> Bools:

@@ -51,13 +51,20 @@ class Uniform:
 
     def draw(self, target: Ints, row: Ints, position: Ints, rng: np.random.Generator) -> Ints:
         # Draw one of the others by its rank: from the target on, that is the next id's.
-        ids, has_target = _narrow(self.ids, target.dtype), np.isin(target, self.ids)
+        ids, has_target = _narrow(self.ids, target.dtype), self._has(target)
         rank = (rng.random(target.size) * (ids.size - has_target)).astype(np.int64)
         rank += has_target & (ids[rank] >= target)
         return ids[rank]
 
     def distance(self, target: Ints, row: Ints, position: Ints) -> Floats:
         return np.zeros(target.size)
+
+    def _has(self, target: Ints) -> Bools:
+        """Are the targets among the ids?"""
+        low, high = int(self.ids[0]), int(self.ids[-1])
+        if high - low + 1 == self.ids.size:  # no gap: a range, as digits are
+            return (target >= low) & (target <= high)
+        return np.isin(target, self.ids)
 
 
 def wrong_digit(side: int) -> Uniform:

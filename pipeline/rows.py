@@ -231,11 +231,13 @@ class TrajectoryFile:
         examples = _examples(table, meta)
         noisy = unpack_bits(table["noisy"], examples.lengths, examples.target.shape[1])
         masked_at, count = unpack(table["masked_at"], meta["boundary_bits"])
+        at = np.flatnonzero(noisy)
         noise = Noise(
-            at=np.flatnonzero(noisy),
+            at=at,
             count=count,
             masked_at=masked_at,
             revealed_at=unpack(table["revealed_at"], meta["boundary_bits"])[0],
+            visible=at[np.flatnonzero(masked_at > 0)],
             wrong=unpack(table["wrong"], meta["id_bits"])[0],
             step=table["step"].to_numpy(),
         )

@@ -7,7 +7,7 @@ python -m pipeline.source pipeline/recipes/sudoku.yaml source.train=100000
 import dataclasses
 import zlib
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,7 @@ class Plan:
     backbone: str | None
     """Fingerprint of the probed checkpoint, if there is one."""
 
-    @property
+    @cached_property
     def content(self) -> dict[str, Any]:
         """All that the output depends on."""
         facts = {"tokenizer": self.tokenizer, "data": self.data, "backbone": self.backbone}
@@ -59,7 +59,7 @@ class Plan:
             content["source"].pop(path, None)
         return content | {"found": facts, "schema": SCHEMA_VERSION}
 
-    @property
+    @cached_property
     def source_key(self) -> str:
         """Names the examples: what the source stage depends on."""
         content = self.content

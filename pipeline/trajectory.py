@@ -94,14 +94,17 @@ class Trajectories:
 
     def noise(self) -> "Noise":
         """The positions that move, by themselves."""
-        at = np.flatnonzero(self.revealed_at > 0)
+        moves = self.revealed_at > 0
+        at = np.flatnonzero(moves)
         masked_at = self.masked_at.ravel()[at]
+        visible = at[np.flatnonzero(masked_at > 0)]
         return Noise(
             at=at,
-            count=np.count_nonzero(self.revealed_at, axis=1),
+            count=np.count_nonzero(moves, axis=1),
             masked_at=masked_at,
             revealed_at=self.revealed_at.ravel()[at],
-            wrong=self.wrong.ravel()[at[np.flatnonzero(masked_at)]],
+            visible=visible,
+            wrong=self.wrong.ravel()[visible],
             step=self.step,
         )
 
@@ -118,15 +121,12 @@ class Noise:
     """[P]."""
     revealed_at: Ints
     """[P]."""
+    visible: Ints
+    """Those of them that start visible, masked_at > 0, [Q]."""
     wrong: Ints
-    """Of those that start visible: masked_at > 0, [Q]."""
+    """What they start as, [Q]."""
     step: Ints
     """[B]."""
-
-    @property
-    def visible(self) -> Ints:
-        """The positions that start visible, [Q]."""
-        return self.at[np.flatnonzero(self.masked_at)]
 
     def rule_counts(self, target: Ints, editable: Bools) -> dict[Rule, int]:
         """How many editable positions follow each rule."""
@@ -199,10 +199,12 @@ def sample_noise(
     starts_visible = np.flatnonzero(rule != Rule.MASK)
     visible = at[starts_visible]
     wrong = target.ravel()[visible]  # a doubted token is the target
-    drawn = np.flatnonzero(rule[starts_visible] == Rule.WRONG)
+    drawn = slice(None)
+    if config.doubt_share > 0:
+        drawn = np.flatnonzero(rule[starts_visible] == Rule.WRONG)
     row, position = np.divmod(visible[drawn], target.shape[1])
     wrong[drawn] = proposal.draw(wrong[drawn], row, position, rng)
-    return Noise(at, count, masked_at, revealed_at, wrong, step)
+    return Noise(at, count, masked_at, revealed_at, visible, wrong, step)
 
 
 def blank_rows(

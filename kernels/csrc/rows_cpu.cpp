@@ -25,9 +25,9 @@ void remask_choose_subsets(int64_t sets, const int64_t* count, const int64_t* si
   for (int64_t s = 0; s < sets; ++s) {
     taken.assign((count[s] + 63) / 64, 0);
     for (int64_t room = count[s] - size[s] + 1; room <= count[s]; ++room) {
-      const double drawn = *chance++ * static_cast<double>(room);
-      int64_t item = static_cast<int64_t>(drawn);
-      if (taken[item / 64] >> (item % 64) & 1) item = room - 1;
+      const uint64_t drawn = static_cast<uint64_t>(static_cast<int64_t>(*chance++ * room));
+      const bool is_taken = taken[drawn / 64] >> (drawn % 64) & 1;
+      const uint64_t item = is_taken ? static_cast<uint64_t>(room - 1) : drawn;
       taken[item / 64] |= uint64_t{1} << (item % 64);
     }
     for (std::size_t w = 0; w < taken.size(); ++w)
