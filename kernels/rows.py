@@ -12,12 +12,26 @@ from numpy.typing import NDArray
 from kernels.build import native
 
 Ints = NDArray[np.integer]
+Floats = NDArray[np.floating]
 
 PADDING = 15
 """Fills the last half of a row with an odd number of values, so halves hold values below it."""
 
 
-def choose_subsets(count: Ints, size: Ints, chance: NDArray[np.float64]) -> Ints:
+def uniforms(key: int, count: int) -> Floats:
+    """Numbers in [0, 1) that a key decides: SplitMix64's, the i-th a function of key and i alone.
+
+    A generator of NumPy gives the key; a shard's many numbers then cost a third of its own.
+    """
+    library = native("rows").library
+    if library is None:
+        return (_splitmix64(key, count) >> np.uint64(11)) * 2.0**-53
+    out = np.empty(count)
+    library.remask_uniforms(ctypes.c_int64(count), ctypes.c_uint64(key), _pointer(out))
+    return out
+
+
+def choose_subsets(count: Ints, size: Ints, chance: Floats) -> Ints:
     """Choose a subset of each of B sets, all subsets of its size alike likely.
 
     Floyd's algorithm: of n items, draw one of the first n - size + 1; then one of the first
@@ -40,6 +54,7 @@ def choose_subsets(count: Ints, size: Ints, chance: NDArray[np.float64]) -> Ints
     if library is None:
         return _choose_by_turns(count, size, chance)
     chosen = np.empty(len(chance), np.int64)
+    chance = np.ascontiguousarray(chance, np.float64)
     _call(library.remask_choose_subsets, _longs(count), _longs(size), chance, chosen)
     return chosen
 
@@ -75,7 +90,18 @@ def unpack_halves(packed: Ints, size: Ints) -> tuple[Ints, Ints]:
     return values, count
 
 
-def _choose_by_turns(count: Ints, size: Ints, chance: NDArray[np.float64]) -> Ints:
+def _splitmix64(key: int, count: int) -> NDArray[np.uint64]:
+    """The first numbers of the generator that the key seeds, [count]."""
+    step, first, second = (
+        np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+    )
+    z = np.arange(1, count + 1, dtype=np.uint64) * step + np.uint64(key)
+    z = (z ^ (z >> np.uint64(30))) * first
+    z = (z ^ (z >> np.uint64(27))) * second
+    return z ^ (z >> np.uint64(31))
+
+
+def _choose_by_turns(count: Ints, size: Ints, chance: Floats) -> Ints:
     """Floyd's algorithm, a turn at a time on all sets."""
     # The largest first, so that in any turn those not yet done are a prefix; NumPy sorts short
     # integers in linear time.
@@ -93,8 +119,11 @@ def _choose_by_turns(count: Ints, size: Ints, chance: NDArray[np.float64]) -> In
 
 def _call(function: Any, count: Ints, *arrays: NDArray) -> None:
     """Call a compiled function on the number of rows, their counts, and other arrays."""
-    addresses = (ctypes.c_void_p(x.ctypes.data) for x in (count, *arrays))
-    function(ctypes.c_int64(len(count)), *addresses)
+    function(ctypes.c_int64(len(count)), *map(_pointer, (count, *arrays)))
+
+
+def _pointer(array: NDArray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
 
 
 def _longs(numbers: Ints) -> Ints:

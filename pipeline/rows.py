@@ -272,7 +272,7 @@ def _examples(columns: Columns | pa.Table, meta: dict) -> Examples:
     kept = within(lengths, int(lengths.max(initial=0)))
     prompt_lengths = columns["prompt_length"].to_numpy()
     return Examples(
-        example_ids=columns["example_id"].to_pylist(),
+        example_ids=_Strings(columns["example_id"]),
         target=spread(values, kept),
         editable=_unpack_editable(columns["editable"], kept, lengths, prompt_lengths),
         lengths=lengths,
@@ -280,6 +280,29 @@ def _examples(columns: Columns | pa.Table, meta: dict) -> Examples:
         vocabulary=Vocabulary(meta["size"], meta["mask_id"], tuple(meta["excluded"])),
         num_skipped=meta.get("skipped", 0),
     )
+
+
+class _Strings(Sequence[str]):
+    """A column of text, made Python's only when asked for."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        self._column = column
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self._column[index]
+        return found.to_pylist() if isinstance(index, slice) else found.as_py()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._column.to_pylist())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
 
 
 def _pack_editable(examples: Examples) -> pa.Array:

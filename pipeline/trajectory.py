@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernels.rows import choose_subsets
-from pipeline.proposal import Proposal
+from pipeline.proposal import Proposal, chances
 
 Ints = NDArray[np.integer]
 Bools = NDArray[np.bool_]
@@ -249,7 +249,7 @@ def sample_noisy(
         size = np.rint(rng.uniform(low, high, num_rows) * count_true(editable)).astype(np.int64)
     count = count_true(candidates)
     size = np.minimum(size, count)
-    chosen = choose_subsets(count, size, rng.random(size.sum()))
+    chosen = choose_subsets(count, size, chances(rng, int(size.sum())))
     return chosen if candidates.all() else np.flatnonzero(candidates)[chosen], size
 
 
@@ -260,10 +260,10 @@ def count_true(mask: Bools) -> Ints:
 
 def sample_rules(count: int, config: TrajectoryConfig, rng: np.random.Generator) -> Ints:
     """A rule for each of `count` noisy positions."""
-    starts_visible = rng.random(count) < config.wrong_share
+    starts_visible = chances(rng, count) < config.wrong_share
     rule = np.uint8(Rule.MASK) + starts_visible  # WRONG comes after MASK
     if config.doubt_share > 0:
-        rule[starts_visible & (rng.random(count) < config.doubt_share)] = Rule.DOUBT
+        rule[starts_visible & (chances(rng, count) < config.doubt_share)] = Rule.DOUBT
     return rule
 
 
@@ -272,10 +272,10 @@ def sample_boundaries(rule: Ints, horizon: int, rng: np.random.Generator) -> tup
     narrow = np.min_scalar_type(horizon)
     starts_visible = rule != Rule.MASK
     # ⌊u·n⌋ is U{0..n-1} for u in [0, 1): it never rounds up to n.
-    masked_at = 1 + (rng.random(rule.size) * (horizon - 1)).astype(narrow)  # U{1..T-1}
+    masked_at = 1 + (chances(rng, rule.size) * (horizon - 1)).astype(narrow)  # U{1..T-1}
     masked_at *= starts_visible
     left = horizon - masked_at
-    revealed_at = masked_at + 1 + (rng.random(rule.size) * left).astype(narrow)  # U{β+1..T}
+    revealed_at = masked_at + 1 + (chances(rng, rule.size) * left).astype(narrow)  # U{β+1..T}
     return masked_at, revealed_at
 
 

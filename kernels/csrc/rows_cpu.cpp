@@ -1,4 +1,4 @@
-// Row work of the pipeline that is a loop by nature: choosing subsets, packing values in half bytes.
+// Row work of the pipeline that is a loop by nature: random numbers, subsets, values in half bytes.
 //
 // Each function gives exactly what its NumPy form in rows.py gives, so data made with and without a
 // compiler are the same bytes. Sizes and types are the caller's promise.
@@ -14,6 +14,16 @@ constexpr uint8_t kPadding = 15;  // in the last half of an odd row; no value is
 }  // namespace
 
 extern "C" {
+
+// SplitMix64's numbers for a key, each as a double in [0, 1) with 53 bits.
+void remask_uniforms(int64_t count, uint64_t key, double* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    uint64_t z = key += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    out[i] = static_cast<double>(static_cast<int64_t>((z ^ (z >> 31)) >> 11)) * 0x1p-53;
+  }
+}
 
 // Floyd's algorithm for each of `sets` sets, which have `count` items and give `size` of them.
 // `chance` holds a number in [0, 1) for every item that is chosen. Items are numbered through all

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kernels import rows
 from kernels.build import Native, native
-from kernels.rows import choose_subsets, pack_halves, unpack_halves
+from kernels.rows import choose_subsets, pack_halves, uniforms, unpack_halves
 
 ways = st.sampled_from(["compiled", "numpy"])
 
@@ -23,6 +23,29 @@ def in_way(way, function, *arguments):
         if way == "numpy":
             patch.setattr(rows, "native", lambda name: Native(None, "as the test wants it"))
         return function(*arguments)
+
+
+def splitmix64_by_a_loop(key, count):
+    """The published generator on Python's integers, as 64-bit numbers."""
+    found, most = [], 2**64 - 1
+    for _ in range(count):
+        key = (key + 0x9E3779B97F4A7C15) & most
+        z = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9 & most
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB & most
+        found.append(z ^ (z >> 31))
+    return found
+
+
+def test_the_loop_gives_the_generators_published_numbers():
+    assert splitmix64_by_a_loop(1234567, 3) == [
+        6457827717110365317, 3203168211198807973, 9817491932198370423
+    ]  # fmt: skip
+
+
+@given(ways, st.integers(0, 2**64 - 1), st.integers(0, 50))
+def test_uniforms_are_the_generators_upper_bits(way, key, count):
+    found = in_way(way, uniforms, key, count)
+    assert found.tolist() == [x // 2**11 / 2**53 for x in splitmix64_by_a_loop(key, count)]
 
 
 def subsets_by_a_loop(counts, sizes, chance):

@@ -269,14 +269,12 @@ def test_ids_that_do_not_fit_their_type_are_refused():
         sample_trajectories(rows.target, rows.editable, far, law, np.random.default_rng(0))
 
 
-def test_the_largest_random_number_stays_within_the_horizon():
-    class Highest:
-        def random(self, size):
-            return np.full(size, 1 - 2.0**-53)
-
+def test_the_largest_random_number_stays_within_the_horizon(monkeypatch):
+    highest = lambda rng, count: np.full(count, 1 - 2.0**-53)  # noqa: E731
+    monkeypatch.setattr("pipeline.trajectory.chances", highest)
     for horizon in (2, 3, 6, 255, 256, 1000):
         rule = np.array([Rule.WRONG, Rule.MASK, Rule.DOUBT])
-        masked_at, revealed_at = sample_boundaries(rule, horizon, Highest())
+        masked_at, revealed_at = sample_boundaries(rule, horizon, np.random.default_rng(0))
         assert masked_at.tolist() == [horizon - 1, 0, horizon - 1]
         assert revealed_at.tolist() == [horizon] * 3
 
