@@ -30,19 +30,23 @@ void remask_uniforms(int64_t count, uint64_t key, double* out) {
 // sets; the chosen ones are written in ascending order.
 void remask_choose_subsets(int64_t sets, const int64_t* count, const int64_t* size,
                            const double* chance, int64_t* chosen) {
-  std::vector<uint64_t> taken;  // a bit per item of one set
+  std::vector<uint64_t> taken;  // a bit per item of one set; all 0 between sets
   int64_t first = 0;
   for (int64_t s = 0; s < sets; ++s) {
-    taken.assign((count[s] + 63) / 64, 0);
+    const std::size_t words = (count[s] + 63) / 64;
+    if (taken.size() < words) taken.resize(words, 0);
+    uint64_t* const bits = taken.data();
     for (int64_t room = count[s] - size[s] + 1; room <= count[s]; ++room) {
       const uint64_t drawn = static_cast<uint64_t>(static_cast<int64_t>(*chance++ * room));
-      const bool is_taken = taken[drawn / 64] >> (drawn % 64) & 1;
+      const bool is_taken = bits[drawn / 64] >> (drawn % 64) & 1;
       const uint64_t item = is_taken ? static_cast<uint64_t>(room - 1) : drawn;
-      taken[item / 64] |= uint64_t{1} << (item % 64);
+      bits[item / 64] |= uint64_t{1} << (item % 64);
     }
-    for (std::size_t w = 0; w < taken.size(); ++w)
-      for (uint64_t left = taken[w]; left; left &= left - 1)
+    for (std::size_t w = 0; w < words; ++w) {
+      for (uint64_t left = bits[w]; left; left &= left - 1)
         *chosen++ = first + static_cast<int64_t>(w) * 64 + __builtin_ctzll(left);
+      bits[w] = 0;
+    }
     first += count[s];
   }
 }
