@@ -1,20 +1,18 @@
 """The table of shards: a row each, as Parquet, read with Polars.
 
     OUTPUT/shards/train-00000-00.parquet    trajectories
-    OUTPUT/rows/train-00000-00.parquet      its manifest row: written last, so it says "done"
+    OUTPUT/rows/train-00000-00.json         its manifest row: written last, so it says "done"
     OUTPUT/manifest.parquet                 all rows, once the build is complete
 
 While a build is under way the rows lie apart and can be read all the same; when it is complete they
 are one file, however many shards there are.
 """
 
-import functools
 import io
+import json
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline.storage import Storage, StorageError
 
@@ -78,10 +76,7 @@ def committed(storage: Storage) -> set[str]:
 
 def commit(storage: Storage, row: dict[str, Any]) -> None:
     """Say that a shard is done. Its file must be in place."""
-    # Of one row, PyArrow's plainest file takes half of Polars' time, and no other thread.
-    table, out = pa.Table.from_pylist([row], schema=_arrow_schema()), pa.BufferOutputStream()
-    pq.write_table(table, out, compression="none", use_dictionary=False, write_statistics=False)
-    storage.write(f"{ROWS}/{row['shard']}.parquet", out.getvalue().to_pybytes())
+    storage.write(f"{ROWS}/{row['shard']}.json", json.dumps(row).encode())
 
 
 def close(storage: Storage) -> pl.DataFrame:
@@ -111,12 +106,7 @@ def _late_rows(storage: Storage) -> pl.DataFrame | None:
     if not names:
         return None
     found = storage.read_all(f"{ROWS}/{name}" for name in names)
-    return pl.concat([pl.read_parquet(io.BytesIO(data)) for data in found]).sort("shard")
-
-
-@functools.cache
-def _arrow_schema() -> pa.Schema:
-    return pl.DataFrame(schema=SCHEMA).to_arrow().schema
+    return pl.DataFrame([json.loads(data) for data in found], schema=SCHEMA).sort("shard")
 
 
 def _to_bytes(table: pl.DataFrame) -> bytes:

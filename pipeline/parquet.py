@@ -29,7 +29,7 @@ def to_parquet(columns: Columns, meta: dict[str, Any]) -> bytes:
     pq.write_table(
         pa.Table.from_arrays(list(columns.values()), schema=schema),
         out,
-        compression={name: "none" if name in RAW else "zstd" for name in columns},
+        compression={n: "none" if n in RAW else "zstd" for n in columns},  # pyright: ignore
         use_dictionary=False,
         write_statistics=False,
         row_group_size=ROW_GROUP,

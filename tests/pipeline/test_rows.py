@@ -1,6 +1,10 @@
 """Examples and trajectories to Parquet and back."""
 
+import dataclasses
+import json
+
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -98,6 +102,54 @@ def test_columns_have_the_public_names(tmp_path):
         "example_id", "target", "noisy", "wrong", "masked_at", "revealed_at", "step", "editable",
         "prompt_length",
     ]  # fmt: skip
+
+
+def numbers_by_hand(value, bits):
+    """A binary value's numbers, as the documents say them."""
+    if bits == 4:
+        halves = [half for byte in value for half in (byte % 16, byte // 16)]
+        return halves[:-1] if halves and halves[-1] == 15 else halves
+    size = bits // 8
+    return [int.from_bytes(value[i : i + size], "little") for i in range(0, len(value), size)]
+
+
+@pytest.mark.parametrize("lengths", [(5, 9, 1), (8, 8, 8)])
+@pytest.mark.parametrize(("vocab_size", "horizon"), [(15, 14), (16, 15), (300, 300), (70_000, 6)])
+def test_a_plain_read_is_what_the_columns_say(lengths, vocab_size, horizon):
+    rows = draw_rows(lengths, vocab_size, horizon)
+    drawn = rows.trajectories
+    table = pq.read_table(pa.BufferReader(encode_trajectories(rows)))
+    meta = json.loads(table.schema.metadata[b"remask"])
+    for i, row in enumerate(table.to_pylist()):
+        length = lengths[i]
+        ids = {n: numbers_by_hand(row[n], meta["id_bits"]) for n in ("target", "wrong")}
+        steps = {
+            n: numbers_by_hand(row[n], meta["boundary_bits"]) for n in ("masked_at", "revealed_at")
+        }
+        moves = [row["noisy"][n // 8] >> n % 8 & 1 for n in range(length)]
+        assert ids["target"] == drawn.target[i, :length].tolist()
+        assert moves == (drawn.revealed_at[i, :length] > 0).tolist()
+        noisy = [n for n in range(length) if moves[n]]
+        assert steps["masked_at"] == drawn.masked_at[i, noisy].tolist()
+        assert steps["revealed_at"] == drawn.revealed_at[i, noisy].tolist()
+        visible = [n for n in noisy if drawn.masked_at[i, n] > 0]
+        assert ids["wrong"] == drawn.wrong[i, visible].tolist()
+        assert row["step"] == drawn.step[i]
+        assert row["editable"] is None  # all from prompt_length on
+
+
+def test_editable_positions_of_any_kind_survive():
+    examples = draw_examples((5, 9, 1, 9), 300, 0)
+    editable = examples.editable.copy()
+    editable[1] = [True, False, True] * 3
+    editable[2] = False
+    editable[3] = ~editable[3]
+    changed = dataclasses.replace(examples, editable=editable)
+    data = encode_examples(changed)
+    assert_same(decode_examples(data, "here"), changed)
+    column = pq.read_table(pa.BufferReader(data))["editable"].to_pylist()
+    assert column[0] is None
+    assert column[1] == bytes([0b01101101, 0b1])
 
 
 @pytest.mark.parametrize("cut", [0, 10, 500, -4])
