@@ -22,7 +22,8 @@ from pathlib import Path
 import torch
 
 CSRC = Path(__file__).parent / "csrc"
-SOURCES = {"cpu": "history_cpu.cpp", "cuda": "history_cuda.cu"}
+SOURCES = {"cpu": "history_cpu.cpp", "cuda": "history_cuda.cu", "rows": "rows_cpu.cpp"}
+"""By name: the history operators on a type of device, and the pipeline's row work."""
 HEADERS = ("history.h", "host_shim.h")
 ASIDE = "building-"
 
@@ -75,20 +76,19 @@ def is_compiled(device: str | torch.device = "cpu") -> bool:
 
 
 @functools.cache
-def native(device_type: str) -> Native:
-    """The library for a device type, built if need be: once per process."""
+def native(name: str) -> Native:
+    """A library of SOURCES, built if need be: once per process."""
     mode = os.environ.get(MODE_VARIABLE, "auto")
     if mode not in ("auto", "reference"):
         return Native(None, f"{MODE_VARIABLE} must be auto or reference, got {mode!r}")
     if mode == "reference":
         return Native(None, f"{MODE_VARIABLE}=reference asks for the reference path")
-    if device_type not in SOURCES:
-        return Native(None, f"there is no kernel for {device_type} devices")
-    if device_type == "cuda" and not torch.cuda.is_available():
+    if name not in SOURCES:
+        return Native(None, f"there is no kernel for {name} devices")
+    if name == "cuda" and not torch.cuda.is_available():
         return Native(None, "torch sees no CUDA device")
     try:
-        command = _cpu_command() if device_type == "cpu" else _cuda_command()
-        return load(command)
+        return load(_cuda_command() if name == "cuda" else _cpu_command(SOURCES[name]))
     except (OSError, RuntimeError) as error:
         return Native(None, str(error))
 
@@ -173,14 +173,14 @@ def shim_command() -> Command:
     return Command(_host_compiler(), flags, SOURCES["cuda"])
 
 
-def _cpu_command() -> Command:
+def _cpu_command(source: str = SOURCES["cpu"]) -> Command:
     compiler = _host_compiler()
     flags = ["-O3", "-std=c++17", "-shared", "-fPIC"]
     if torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512"):
         flags += ["-mavx2", "-mfma"]
     if _accepts(compiler, "-fopenmp"):
         flags += ["-fopenmp"]
-    return Command(compiler, tuple(flags), SOURCES["cpu"])
+    return Command(compiler, tuple(flags), source)
 
 
 def _cuda_command() -> Command:

@@ -19,24 +19,25 @@ import numpy as np
 from pipeline import manifest, probe, source
 from pipeline.command import main_for
 from pipeline.jobs import ray_session, run_tasks
+from pipeline.parquet import SCHEMA_VERSION
 from pipeline.progress import Meter, Summary
 from pipeline.proposal import Proposal, Uniform, wrong_digit
 from pipeline.proposal import Source as SourceTokens
 from pipeline.provenance import claim
 from pipeline.recipe import BuildRecipe, digest
-from pipeline.rows import SCHEMA_VERSION, Examples, TrajectoryRows, encode_trajectories
+from pipeline.rows import Examples, encode_noise
 from pipeline.source import (
     BUILD_STAGE,
     Plan,
     Unit,
     example_units,
     make_plan,
-    read_examples,
+    open_examples,
     read_starts,
     unit_rng,
 )
 from pipeline.storage import Storage
-from pipeline.trajectory import blank_rows, count_true, sample_trajectories
+from pipeline.trajectory import blank_rows, count_true, sample_noise
 
 
 @dataclass(frozen=True)
@@ -63,17 +64,19 @@ def shard_units(recipe: BuildRecipe) -> list[ShardUnit]:
 def build_shard(plan: Plan, num_shards: int, unit: ShardUnit) -> tuple[int, int, int]:
     """Draw, write and commit one shard; return its rows, tokens and skipped records."""
     recipe = plan.recipe
-    examples = read_examples(plan, unit.examples)
+    file = open_examples(plan, unit.examples)
+    examples = file.decode()
     proposal = make_proposal(plan, unit.examples, examples)
     rng = unit_rng(plan, BUILD_STAGE, unit.examples, unit.replica)
-    drawn = sample_trajectories(
-        examples.target, examples.editable, proposal, recipe.trajectories, rng
-    )
-    drawn = blank_rows(drawn, recipe.trajectories, rng)
-    data = encode_trajectories(TrajectoryRows(examples, drawn, recipe.trajectories.horizon))
+    noise = sample_noise(examples.target, examples.editable, proposal, recipe.trajectories, rng)
+    if recipe.trajectories.blank_share > 0:
+        drawn = noise.over(examples.target, examples.editable)
+        noise = blank_rows(drawn, recipe.trajectories, rng).noise()
+    data = encode_noise(examples, file.columns, noise, recipe.trajectories.horizon)
 
     distances = distance_sums(proposal, examples)
     editable = count_true(examples.editable)
+    rules = noise.rule_counts(examples.target, examples.editable)
     storage, path = Storage(recipe.output), f"{manifest.SHARDS}/{unit.name}.parquet"
     row: dict[str, Any] = {
         "shard": unit.name,
@@ -97,7 +100,7 @@ def build_shard(plan: Plan, num_shards: int, unit: ShardUnit) -> tuple[int, int,
         "tokens": int(examples.lengths.sum()),
         "longest": int(examples.lengths.max(initial=0)),
         "editable": int(editable.sum()),
-        **{rule.name.lower(): count for rule, count in drawn.rule_counts().items()},
+        **{rule.name.lower(): count for rule, count in rules.items()},
         "mean_tv": round(float(distances.sum() / max(1, editable.sum())), 6),
         "shift": round(float(np.mean(editable * distances)), 4) if len(editable) else 0.0,
         "bytes": len(data),

@@ -1,7 +1,7 @@
 """The table of shards: a row each, as Parquet, read with Polars.
 
     OUTPUT/shards/train-00000-00.parquet    trajectories
-    OUTPUT/rows/train-00000-00.parquet      its manifest row: written last, so it says "done"
+    OUTPUT/rows/train-00000-00.json         its manifest row: written last, so it says "done"
     OUTPUT/manifest.parquet                 all rows, once the build is complete
 
 While a build is under way the rows lie apart and can be read all the same; when it is complete they
@@ -9,6 +9,7 @@ are one file, however many shards there are.
 """
 
 import io
+import json
 from typing import Any
 
 import polars as pl
@@ -75,7 +76,7 @@ def committed(storage: Storage) -> set[str]:
 
 def commit(storage: Storage, row: dict[str, Any]) -> None:
     """Say that a shard is done. Its file must be in place."""
-    storage.write(f"{ROWS}/{row['shard']}.parquet", _to_bytes(pl.DataFrame([row], schema=SCHEMA)))
+    storage.write(f"{ROWS}/{row['shard']}.json", json.dumps(row).encode())
 
 
 def close(storage: Storage) -> pl.DataFrame:
@@ -105,7 +106,7 @@ def _late_rows(storage: Storage) -> pl.DataFrame | None:
     if not names:
         return None
     found = storage.read_all(f"{ROWS}/{name}" for name in names)
-    return pl.concat([pl.read_parquet(io.BytesIO(data)) for data in found]).sort("shard")
+    return pl.DataFrame([json.loads(data) for data in found], schema=SCHEMA).sort("shard")
 
 
 def _to_bytes(table: pl.DataFrame) -> bytes:

@@ -11,12 +11,19 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.rows import uniforms
+
 Ints = NDArray[np.integer]
 Floats = NDArray[np.floating]
 Bools = NDArray[np.bool_]
 
 PROBABILITY_FLOOR = 1e-8
 """ε: losses floor probabilities here, so no position costs more than B = -log ε."""
+
+
+def chances(rng: np.random.Generator, count: int) -> Floats:
+    """Numbers in [0, 1), many at once: like `rng.random`, which gives only their key."""
+    return uniforms(int(rng.integers(2**64, dtype=np.uint64)), count)
 
 
 class Proposal(Protocol):
@@ -51,13 +58,21 @@ class Uniform:
 
     def draw(self, target: Ints, row: Ints, position: Ints, rng: np.random.Generator) -> Ints:
         # Draw one of the others by its rank: from the target on, that is the next id's.
-        ids, has_target = _narrow(self.ids, target.dtype), np.isin(target, self.ids)
-        rank = (rng.random(target.size) * (ids.size - has_target)).astype(np.int64)
+        ids, has_target = _narrow(self.ids, target.dtype), self._has(target)
+        others = ids.size - 1 if has_target.all() else ids.size - has_target
+        rank = (chances(rng, target.size) * others).astype(np.int64)
         rank += has_target & (ids[rank] >= target)
         return ids[rank]
 
     def distance(self, target: Ints, row: Ints, position: Ints) -> Floats:
         return np.zeros(target.size)
+
+    def _has(self, target: Ints) -> Bools:
+        """Are the targets among the ids?"""
+        low, high = int(self.ids[0]), int(self.ids[-1])
+        if high - low + 1 == self.ids.size:  # no gap: a range, as digits are
+            return (target >= low) & (target <= high)
+        return np.isin(target, self.ids)
 
 
 def wrong_digit(side: int) -> Uniform:

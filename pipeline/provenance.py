@@ -17,6 +17,11 @@ def claim(storage: Storage, content: dict[str, Any]) -> None:
     content = json.loads(json.dumps(content))
     if storage.exists(RECIPE):
         found = json.loads(storage.read(RECIPE))
+        if found.get("schema", 1) != content.get("schema", 1):
+            raise ValueError(
+                f"{storage.uri} has schema version {found.get('schema', 1)}, this build writes "
+                f"{content.get('schema', 1)}; remove it or choose another output"
+            )
         if found != content:
             changed = ", ".join(_differences(found, content))
             raise ValueError(

@@ -1,45 +1,41 @@
-"""Examples and trajectories as Parquet: a row per sequence, token arrays as packed bytes.
+"""Examples and trajectories as Parquet: a row per sequence, its positions packed as `packing` says.
 
-Ids and boundaries are stored in the narrowest integer type that holds them, as binary columns:
-Parquet keeps small integers in lists as 32-bit ones, which are larger and several times slower to
-read. What follows from another column is left out: `masked_at` has a value only for positions whose
-`revealed_at` is not 0, and `wrong` only for those whose `masked_at` is not. The file's metadata
-says the types, so `decode` needs nothing else.
+    example_id      text
+    target          x*, an id per position
+    noisy           a bit per position: does it move at all, revealed_at > 0?
+    wrong           an id for each noisy position that starts visible: masked_at > 0
+    masked_at       β of each noisy position
+    revealed_at     μ of each noisy position
+    step            t
+    editable        a bit per position; null when it is all positions from prompt_length on
+    prompt_length   positions of the condition
+
+A file of examples has the columns without the trajectory's. What a position's other columns would
+be follows: 0, and the target. The file's metadata says how many bits ids and boundaries have, so
+`decode` needs nothing else.
 """
 
-import contextlib
 import hashlib
-import io
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from pipeline.storage import Storage, StorageError
-from pipeline.trajectory import Bools, Ints, Trajectories, state_at
+from pipeline.packing import bits_for, pack, pack_bits, spread, unpack, unpack_bits, within
+from pipeline.parquet import Columns, ParquetRows, to_parquet
+from pipeline.storage import Storage
+from pipeline.trajectory import Bools, Ints, Noise, Trajectories, state_at
 
-SCHEMA_VERSION = 1
-ROW_GROUP = 8192
-META = b"remask"
-
-EXAMPLE_FIELDS = [
-    pa.field("example_id", pa.string(), nullable=False),
-    pa.field("target", pa.binary(), nullable=False),
-    pa.field("editable", pa.binary(), nullable=False),  # a bit per position
-    pa.field("prompt_length", pa.int32(), nullable=False),
-]
-TRAJECTORY_FIELDS = [
-    *EXAMPLE_FIELDS[:2],
-    pa.field("wrong", pa.binary(), nullable=False),  # where masked_at > 0
-    pa.field("masked_at", pa.binary(), nullable=False),  # where revealed_at > 0
-    pa.field("revealed_at", pa.binary(), nullable=False),
-    pa.field("step", pa.uint16(), nullable=False),
-    *EXAMPLE_FIELDS[2:],
-]
+EXAMPLE_COLUMNS = ("example_id", "target", "editable", "prompt_length")
+TRAJECTORY_COLUMNS = (
+    *EXAMPLE_COLUMNS[:2],
+    *("noisy", "wrong", "masked_at", "revealed_at", "step"),
+    *EXAMPLE_COLUMNS[2:],
+)
 
 
 @dataclass(frozen=True)
@@ -61,6 +57,21 @@ class Vocabulary:
     def dtype(self) -> np.dtype:
         """Narrowest type for an id."""
         return np.min_scalar_type(self.size - 1)
+
+    @property
+    def bits(self) -> int:
+        """Of an id in a file."""
+        return bits_for(self.size - 1)
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What a file's metadata says of it."""
+        return {
+            "size": self.size,
+            "mask_id": self.mask_id,
+            "excluded": list(self.excluded),
+            "id_bits": self.bits,
+        }
 
 
 @dataclass(frozen=True)
@@ -85,7 +96,7 @@ class Examples:
     @property
     def is_token(self) -> Bools:
         """False at padding, [B, N]."""
-        return _within(self.lengths, self.target.shape[1])
+        return within(self.lengths, self.target.shape[1])
 
 
 @dataclass(frozen=True)
@@ -132,48 +143,59 @@ def pad(sequences: Sequence[NDArray], dtype: np.dtype, fill: int = 0) -> tuple[N
     """Sequences of any lengths to one array [B, N] and their lengths [B]."""
     lengths = np.array([len(x) for x in sequences], np.int64)
     out = np.full((len(sequences), int(lengths.max(initial=0))), fill, dtype)
-    out[_within(lengths, out.shape[1])] = np.concatenate([*sequences, []])
+    out[within(lengths, out.shape[1])] = np.concatenate([*sequences, []])
     return out, lengths
 
 
 def encode_examples(examples: Examples) -> bytes:
     """Examples to the bytes of a Parquet file, the same bytes every time."""
-    dtype = examples.vocabulary.dtype
-    columns = [
-        pa.array(examples.example_ids, pa.string()),
-        _pack(examples.target.astype(dtype, copy=False), examples.lengths),
-        _pack_bits(examples.editable, examples.lengths),
-        pa.array(examples.prompt_lengths, pa.int32()),
-    ]
-    return _to_parquet(
-        columns, EXAMPLE_FIELDS, "examples", examples.vocabulary, {"skipped": examples.num_skipped}
-    )
+    meta = {"kind": "examples", **examples.vocabulary.meta, "skipped": examples.num_skipped}
+    return to_parquet(example_columns(examples), meta)
+
+
+def example_columns(examples: Examples) -> Columns:
+    """The columns that files of examples and of trajectories share."""
+    return {
+        "example_id": pa.array(examples.example_ids, pa.string()),
+        "target": pack(
+            examples.target[examples.is_token], examples.lengths, examples.vocabulary.bits
+        ),
+        "editable": _pack_editable(examples),
+        "prompt_length": pa.array(examples.prompt_lengths, pa.int32()),
+    }
 
 
 def encode_trajectories(rows: TrajectoryRows) -> bytes:
     """Trajectories to the bytes of a Parquet file, the same bytes every time."""
-    examples, drawn = rows.examples, rows.trajectories
-    lengths, dtype = examples.lengths, examples.vocabulary.dtype
-    noisy = np.flatnonzero(drawn.revealed_at > 0)
-    visible = noisy[np.flatnonzero(drawn.masked_at.ravel()[noisy] > 0)]
-    columns = [
-        pa.array(examples.example_ids, pa.string()),
-        _pack(drawn.target.astype(dtype, copy=False), lengths),
-        _pack_at(drawn.wrong.astype(dtype, copy=False), visible),
-        _pack_at(drawn.masked_at, noisy),
-        _pack(drawn.revealed_at, lengths),
-        pa.array(drawn.step, pa.uint16()),
-        _pack_bits(examples.editable, lengths),
-        pa.array(examples.prompt_lengths, pa.int32()),
-    ]
-    extra = {"horizon": rows.horizon, "boundary_dtype": drawn.masked_at.dtype.name}
-    return _to_parquet(columns, TRAJECTORY_FIELDS, "trajectories", examples.vocabulary, extra)
+    columns = example_columns(rows.examples)
+    return encode_noise(rows.examples, columns, rows.trajectories.noise(), rows.horizon)
+
+
+def encode_noise(examples: Examples, columns: Columns, noise: Noise, horizon: int) -> bytes:
+    """The same, from the columns of the examples and what the trajectories add to them."""
+    noisy = np.zeros(examples.target.shape, np.bool_)
+    noisy.ravel()[noise.at] = True
+    visible = np.concatenate([[0], np.cumsum(noise.masked_at > 0)])  # how many before each
+    ends = np.cumsum(noise.count)
+    num_visible = visible[ends] - visible[ends - noise.count]  # [B]
+    vocabulary, bits = examples.vocabulary, bits_for(horizon)
+    columns = {
+        **columns,
+        "noisy": pack_bits(noisy, examples.lengths),
+        "wrong": pack(noise.wrong, num_visible, vocabulary.bits),
+        "masked_at": pack(noise.masked_at, noise.count, bits),
+        "revealed_at": pack(noise.revealed_at, noise.count, bits),
+        "step": pa.array(noise.step, pa.uint16()),
+    }
+    return to_parquet(
+        {name: columns[name] for name in TRAJECTORY_COLUMNS},
+        {"kind": "trajectories", **vocabulary.meta, "horizon": horizon, "boundary_bits": bits},
+    )
 
 
 def decode_examples(data: bytes, where: str) -> Examples:
     """The inverse of `encode_examples`; `where` names the file in errors."""
-    file = _File(data, EXAMPLE_FIELDS, "examples", where)
-    return _examples(file.table(range(file.num_rows)), file.meta)
+    return ExampleFile(data, where).decode()
 
 
 def decode_trajectories(data: bytes, where: str) -> TrajectoryRows:
@@ -182,11 +204,27 @@ def decode_trajectories(data: bytes, where: str) -> TrajectoryRows:
     return file.read(range(file.num_rows))
 
 
+class ExampleFile:
+    """An encoded file of examples."""
+
+    def __init__(self, data: bytes, where: str) -> None:
+        self._file = ParquetRows(data, "examples", EXAMPLE_COLUMNS, where)
+
+    @cached_property
+    def columns(self) -> Columns:
+        """As they lie in the file, for shards to take over."""
+        table = self._file.table()
+        return dict(zip(table.column_names, table.columns, strict=True))
+
+    def decode(self) -> Examples:
+        return _examples(self.columns, self._file.meta)
+
+
 class TrajectoryFile:
     """An encoded shard that is read a part at a time."""
 
     def __init__(self, data: bytes, where: str) -> None:
-        self._file = _File(data, TRAJECTORY_FIELDS, "trajectories", where)
+        self._file = ParquetRows(data, "trajectories", TRAJECTORY_COLUMNS, where)
 
     @property
     def num_rows(self) -> int:
@@ -196,19 +234,19 @@ class TrajectoryFile:
         """Some rows, from the row groups they lie in."""
         table, meta = self._file.table(rows), self._file.meta
         examples = _examples(table, meta)
-        kept, boundary = examples.is_token, np.dtype(meta["boundary_dtype"])
-        revealed_at = _unpack(table["revealed_at"], boundary, kept)
-        masked_at = _unpack(table["masked_at"], boundary, revealed_at > 0)
-        wrong = examples.target.copy()
-        wrong[masked_at > 0] = _flat(table["wrong"], examples.target.dtype)[1]
-        drawn = Trajectories(
-            target=examples.target,
-            wrong=wrong,
+        noisy = unpack_bits(table["noisy"], examples.lengths, examples.target.shape[1])
+        masked_at, count = unpack(table["masked_at"], meta["boundary_bits"])
+        at = np.flatnonzero(noisy)
+        noise = Noise(
+            at=at,
+            count=count,
             masked_at=masked_at,
-            revealed_at=revealed_at,
+            revealed_at=unpack(table["revealed_at"], meta["boundary_bits"])[0],
+            visible=at[np.flatnonzero(masked_at > 0)],
+            wrong=unpack(table["wrong"], meta["id_bits"])[0],
             step=table["step"].to_numpy(),
-            editable=examples.editable,
         )
+        drawn = noise.over(examples.target, examples.editable)
         return TrajectoryRows(examples, drawn, meta["horizon"])
 
 
@@ -234,154 +272,64 @@ def read_rows(uri: str) -> Iterator[Row]:
         )
 
 
-def _examples(table: pa.Table, meta: dict) -> Examples:
-    vocabulary = Vocabulary(meta["size"], meta["mask_id"], tuple(meta["excluded"]))
-    offsets, flat = _flat(table["target"], vocabulary.dtype)
-    lengths = np.diff(offsets) // vocabulary.dtype.itemsize
-    kept = _within(lengths, int(lengths.max(initial=0)))
+def _examples(columns: Columns | pa.Table, meta: dict) -> Examples:
+    values, lengths = unpack(columns["target"], meta["id_bits"])
+    kept = within(lengths, int(lengths.max(initial=0)))
+    prompt_lengths = columns["prompt_length"].to_numpy()
     return Examples(
-        example_ids=table["example_id"].to_pylist(),
-        target=_spread(flat, kept),
-        editable=_unpack_bits(table["editable"], lengths),
+        example_ids=_Strings(columns["example_id"]),
+        target=spread(values, kept),
+        editable=_unpack_editable(columns["editable"], kept, lengths, prompt_lengths),
         lengths=lengths,
-        prompt_lengths=table["prompt_length"].to_numpy(),
-        vocabulary=vocabulary,
+        prompt_lengths=prompt_lengths,
+        vocabulary=Vocabulary(meta["size"], meta["mask_id"], tuple(meta["excluded"])),
         num_skipped=meta.get("skipped", 0),
     )
 
 
-def _to_parquet(columns, fields, kind: str, vocabulary: Vocabulary, extra: dict) -> bytes:
-    meta = {
-        "schema": SCHEMA_VERSION,
-        "kind": kind,
-        "size": vocabulary.size,
-        "mask_id": vocabulary.mask_id,
-        "excluded": list(vocabulary.excluded),
-        **extra,
-    }
-    schema = pa.schema(fields, {META: json.dumps(meta, sort_keys=True).encode()})
-    out = io.BytesIO()
-    pq.write_table(
-        pa.Table.from_arrays(columns, schema=schema),
-        out,
-        compression="zstd",
-        use_dictionary=False,
-        write_statistics=False,
-        row_group_size=ROW_GROUP,
-    )
-    return out.getvalue()
+class _Strings(Sequence[str]):
+    """A column of text, made Python's only when asked for."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        self._column = column
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = self._column[index]
+        return found.to_pylist() if isinstance(index, slice) else found.as_py()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._column.to_pylist())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
 
 
-class _File:
-    """A Parquet file of ours in memory: checked when opened, read by rows."""
-
-    def __init__(self, data: bytes, fields, kind: str, where: str) -> None:
-        self._where = where
-        with self._named():
-            self._file = pq.ParquetFile(pa.BufferReader(data))
-        schema = self._file.schema_arrow
-        self.meta = json.loads((schema.metadata or {}).get(META, b"{}"))
-        if self.meta.get("kind") != kind:
-            raise StorageError(f"{where} does not hold {kind}")
-        if self.meta["schema"] != SCHEMA_VERSION:
-            raise StorageError(
-                f"{where} has schema version {self.meta['schema']}, this reader takes "
-                f"{SCHEMA_VERSION}; rebuild it with `remask build`"
-            )
-        if schema.names != [f.name for f in fields]:
-            raise StorageError(
-                f"{where} has columns {schema.names}; remove it and run the build again"
-            )
-        metadata = self._file.metadata
-        sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
-        self._edges = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-        self._groups, self._table = range(0), None
-
-    @property
-    def num_rows(self) -> int:
-        return int(self._edges[-1])
-
-    def table(self, rows: range) -> pa.Table:
-        """Some rows; the row groups they lie in stay at hand for the next."""
-        first, last = np.searchsorted(self._edges, [rows.start, rows.stop - 1], side="right") - 1
-        groups = range(int(first), int(last) + 1) if rows else range(len(self._edges) - 1)
-        if self._table is None or groups != self._groups:
-            with self._named():  # a core per unit
-                self._table = self._file.read_row_groups(list(groups), use_threads=False)
-            self._groups = groups
-        return self._table.slice(rows.start - int(self._edges[groups.start]), len(rows))
-
-    @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except (pa.ArrowInvalid, OSError) as error:
-            reason = str(error).splitlines()[0]
-            raise StorageError(
-                f"{self._where} is damaged: {reason}; remove it and run the build again"
-            ) from error
+def _pack_editable(examples: Examples) -> pa.Array:
+    kept = examples.is_token
+    is_usual = (examples.editable == _after(examples.prompt_lengths, kept)).all(1)
+    others = np.flatnonzero(~is_usual)
+    bits = pack_bits(examples.editable[others], examples.lengths[others]).cast(pa.binary())
+    return bits.take(pa.array(np.cumsum(~is_usual) - 1, mask=is_usual))
 
 
-def _within(lengths: Ints, width: int) -> Bools:
-    """Where a row has not ended yet, [B, width]."""
-    if (lengths == width).all():
-        return np.ones((len(lengths), width), np.bool_)
-    return np.arange(width) < lengths[:, None]
+def _unpack_editable(
+    column: pa.ChunkedArray, kept: Bools, lengths: Ints, prompt_lengths: Ints
+) -> Bools:
+    editable = _after(prompt_lengths, kept)
+    if column.null_count < len(column):
+        others = np.flatnonzero(column.is_valid())
+        editable[others] = unpack_bits(column.drop_null(), lengths[others], kept.shape[1])
+    return editable
 
 
-def _pack(values: NDArray, lengths: Ints) -> pa.Array:
-    """An array [B, N] as one binary value per row, as long as the row."""
-    kept = _within(lengths, values.shape[1])
-    flat = values if kept.all() else values[kept]
-    return _binary(np.ascontiguousarray(flat), lengths * values.dtype.itemsize)
-
-
-def _pack_at(values: NDArray, places: Ints) -> pa.Array:
-    """The same of some places: ascending indices into the flattened array."""
-    num_rows, num_positions = values.shape
-    sizes = np.bincount(places // num_positions, minlength=num_rows)
-    return _binary(values.ravel()[places], sizes * values.dtype.itemsize)
-
-
-def _pack_bits(values: Bools, lengths: Ints) -> pa.Array:
-    return _pack(np.packbits(values, axis=1, bitorder="little"), (lengths + 7) // 8)
-
-
-def _binary(flat: NDArray, sizes: Ints) -> pa.Array:
-    offsets = np.zeros(len(sizes) + 1, np.int32)
-    np.cumsum(sizes, out=offsets[1:])
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(flat)]
-    return pa.Array.from_buffers(pa.binary(), len(sizes), buffers)
-
-
-def _flat(column: pa.ChunkedArray, dtype: np.dtype) -> tuple[Ints, NDArray]:
-    """Byte offsets [B+1] and all values of a binary column."""
-    array = column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):  # no rows, no chunks
-        return np.zeros(1, np.int64), np.zeros(0, dtype)
-    _, offsets, data = array.buffers()
-    start, count = array.offset, len(array)
-    edges = np.frombuffer(offsets, np.int32)[start : start + count + 1].astype(np.int64)
-    values = np.frombuffer(data or b"", np.uint8)[edges[0] : edges[-1]]
-    return edges - edges[0], values.view(dtype)
-
-
-def _spread(flat: NDArray, kept: Bools) -> NDArray:
-    """Values laid out row by row where `kept` holds; 0 at padding."""
-    if kept.all():
-        return flat.reshape(kept.shape)
-    out = np.zeros(kept.shape, flat.dtype)
-    out[kept] = flat
-    return out
-
-
-def _unpack(column: pa.ChunkedArray, dtype: np.dtype, kept: Bools) -> NDArray:
-    return _spread(_flat(column, dtype)[1], kept)
-
-
-def _unpack_bits(column: pa.ChunkedArray, lengths: Ints) -> Bools:
-    sizes = (lengths + 7) // 8
-    packed = _unpack(column, np.dtype(np.uint8), _within(sizes, int(sizes.max(initial=0))))
-    width = int(lengths.max(initial=0))
-    bits = np.unpackbits(packed, axis=1, count=width, bitorder="little")
-    return bits.view(np.bool_) & _within(lengths, width)
+def _after(prompt_lengths: Ints, kept: Bools) -> Bools:
+    """The positions after the prompt, [B, N]: what is editable as a rule."""
+    if not prompt_lengths.any():
+        return kept.copy()
+    return kept & (np.arange(kept.shape[1]) >= prompt_lengths[:, None])

@@ -7,7 +7,7 @@ python -m pipeline.source pipeline/recipes/sudoku.yaml source.train=100000
 import dataclasses
 import zlib
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,10 @@ import numpy as np
 from models import fingerprint
 from pipeline.command import main_for
 from pipeline.jobs import run_tasks
+from pipeline.parquet import SCHEMA_VERSION
 from pipeline.progress import Meter, Summary
 from pipeline.recipe import BuildRecipe, digest
-from pipeline.rows import Examples, decode_examples, encode_examples
+from pipeline.rows import ExampleFile, Examples, encode_examples
 from pipeline.storage import Storage, absolute, check_kept
 from pipeline.trajectory import Ints
 
@@ -52,19 +53,19 @@ class Plan:
     backbone: str | None
     """Fingerprint of the probed checkpoint, if there is one."""
 
-    @property
+    @cached_property
     def content(self) -> dict[str, Any]:
         """All that the output depends on."""
         facts = {"tokenizer": self.tokenizer, "data": self.data, "backbone": self.backbone}
         content = self.recipe.content
         content["source"] = without_paths(content["source"])
-        return content | {"found": facts}
+        return content | {"found": facts, "schema": SCHEMA_VERSION}
 
-    @property
+    @cached_property
     def source_key(self) -> str:
         """Names the examples: what the source stage depends on."""
         content = self.content
-        names = ("source", "seed", "examples_per_shard")
+        names = ("source", "seed", "examples_per_shard", "schema")
         return digest([{name: content[name] for name in names}, self.tokenizer, self.data])
 
     @property
@@ -132,16 +133,21 @@ def make_examples(plan: Plan, unit: Unit) -> tuple[int, int, int]:
     return len(examples.example_ids), int(examples.lengths.sum()), examples.num_skipped
 
 
+def open_examples(plan: Plan, unit: Unit) -> ExampleFile:
+    """The file that `make_examples` wrote."""
+    storage, name = plan.examples, f"{unit.name}.parquet"
+    return ExampleFile(storage.read(name), storage.path(name))
+
+
 def read_examples(plan: Plan, unit: Unit) -> Examples:
     """What `make_examples` wrote."""
-    storage, name = plan.examples, f"{unit.name}.parquet"
-    return decode_examples(storage.read(name), storage.path(name))
+    return open_examples(plan, unit).decode()
 
 
 def read_starts(plan: Plan, unit: Unit) -> Ints:
     """What a unit's rows should be revised from, [B, N]."""
     name = _starts_name(unit)
-    return decode_examples(plan.examples.read(name), plan.examples.path(name)).target
+    return ExampleFile(plan.examples.read(name), plan.examples.path(name)).decode().target
 
 
 def unit_rng(plan: Plan, stage: int, unit: Unit, *more: int) -> np.random.Generator:

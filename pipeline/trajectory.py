@@ -18,7 +18,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.proposal import Proposal
+from kernels.rows import choose_subsets
+from pipeline.proposal import Proposal, chances
 
 Ints = NDArray[np.integer]
 Bools = NDArray[np.bool_]
@@ -89,15 +90,71 @@ class Trajectories:
 
     def rule_counts(self) -> dict[Rule, int]:
         """How many editable positions follow each rule, without listing them."""
-        moving = int(np.count_nonzero(self.revealed_at))
-        visible = int(np.count_nonzero(self.masked_at))
-        doubt = int(np.count_nonzero((self.wrong == self.target) & (self.masked_at > 0)))
+        return self.noise().rule_counts(self.target, self.editable)
+
+    def noise(self) -> "Noise":
+        """The positions that move, by themselves."""
+        moves = self.revealed_at > 0
+        at = np.flatnonzero(moves)
+        masked_at = self.masked_at.ravel()[at]
+        visible = at[np.flatnonzero(masked_at > 0)]
+        return Noise(
+            at=at,
+            count=np.count_nonzero(moves, axis=1),
+            masked_at=masked_at,
+            revealed_at=self.revealed_at.ravel()[at],
+            visible=visible,
+            wrong=self.wrong.ravel()[visible],
+            step=self.step,
+        )
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What a batch of trajectories adds to its targets: the positions that move, and how."""
+
+    at: Ints
+    """Positions that move, as indices into the flattened batch, ascending, [P]."""
+    count: Ints
+    """How many of them each row has, [B]."""
+    masked_at: Ints
+    """[P]."""
+    revealed_at: Ints
+    """[P]."""
+    visible: Ints
+    """Those of them that start visible, masked_at > 0, [Q]."""
+    wrong: Ints
+    """What they start as, [Q]."""
+    step: Ints
+    """[B]."""
+
+    def rule_counts(self, target: Ints, editable: Bools) -> dict[Rule, int]:
+        """How many editable positions follow each rule."""
+        doubt = int(np.count_nonzero(self.wrong == target.ravel()[self.visible]))
         return {
-            Rule.KEEP: int(np.count_nonzero(self.editable)) - moving,
-            Rule.MASK: moving - visible,
-            Rule.WRONG: visible - doubt,
+            Rule.KEEP: int(np.count_nonzero(editable)) - self.at.size,
+            Rule.MASK: self.at.size - self.wrong.size,
+            Rule.WRONG: self.wrong.size - doubt,
             Rule.DOUBT: doubt,
         }
+
+    def over(self, target: Ints, editable: Bools) -> Trajectories:
+        """The trajectories of all positions."""
+        wrong = target.copy()
+        masked_at, revealed_at = (
+            np.zeros(target.shape, x.dtype) for x in (self.masked_at, self.revealed_at)
+        )
+        wrong.ravel()[self.visible] = self.wrong
+        masked_at.ravel()[self.at] = self.masked_at
+        revealed_at.ravel()[self.at] = self.revealed_at
+        return Trajectories(
+            target=target,
+            wrong=wrong,
+            masked_at=masked_at,
+            revealed_at=revealed_at,
+            step=self.step,
+            editable=editable,
+        )
 
 
 def sample_trajectories(
@@ -116,6 +173,17 @@ def sample_trajectories(
         config: Sizes, rates and horizon.
         rng: Source of all randomness.
     """
+    return sample_noise(target, editable, proposal, config, rng).over(target, editable)
+
+
+def sample_noise(
+    target: Ints,
+    editable: Bools,
+    proposal: Proposal,
+    config: TrajectoryConfig,
+    rng: np.random.Generator,
+) -> Noise:
+    """The same draw, of which only the positions that move are kept."""
     if target.ndim != 2 or target.dtype.kind not in "iu":
         raise ValueError(f"target must be integers [B, N], got {target.dtype} {list(target.shape)}")
     if editable.shape != target.shape or editable.dtype != np.bool_:
@@ -123,24 +191,20 @@ def sample_trajectories(
             f"editable must be bool {list(target.shape)} like target, got {editable.dtype} "
             f"{list(editable.shape)}"
         )
-    noisy = sample_noisy(editable & proposal.supports(target), editable, config, rng)  # [P]
-    rule = sample_rules(noisy.size, config, rng)
+    at, count = sample_noisy(editable & proposal.supports(target), editable, config, rng)
+    rule = sample_rules(at.size, config, rng)
     masked_at, revealed_at = sample_boundaries(rule, config.horizon, rng)
+    step = rng.integers(0, config.horizon, len(target), dtype=masked_at.dtype)
 
-    trajectories = Trajectories(
-        target=target,
-        wrong=target.copy(),
-        masked_at=np.zeros(target.shape, masked_at.dtype),
-        revealed_at=np.zeros(target.shape, revealed_at.dtype),
-        step=rng.integers(0, config.horizon, target.shape[0], dtype=masked_at.dtype),
-        editable=editable,
-    )
-    trajectories.masked_at.ravel()[noisy] = masked_at
-    trajectories.revealed_at.ravel()[noisy] = revealed_at
-    at = noisy[np.flatnonzero(rule == Rule.WRONG)]
-    row, position = np.divmod(at, target.shape[1])
-    trajectories.wrong.ravel()[at] = proposal.draw(target.ravel()[at], row, position, rng)
-    return trajectories
+    starts_visible = np.flatnonzero(rule != Rule.MASK)
+    visible = at[starts_visible]
+    wrong = target.ravel()[visible]  # a doubted token is the target
+    drawn = slice(None)
+    if config.doubt_share > 0:
+        drawn = np.flatnonzero(rule[starts_visible] == Rule.WRONG)
+    row, position = np.divmod(visible[drawn], target.shape[1])
+    wrong[drawn] = proposal.draw(wrong[drawn], row, position, rng)
+    return Noise(at, count, masked_at, revealed_at, visible, wrong, step)
 
 
 def blank_rows(
@@ -163,7 +227,7 @@ def blank_rows(
 
 def sample_noisy(
     candidates: Bools, editable: Bools, config: TrajectoryConfig, rng: np.random.Generator
-) -> Ints:
+) -> tuple[Ints, Ints]:
     """Choose the noisy subset of each row: first its size, then its members, all alike likely.
 
     Args:
@@ -173,7 +237,8 @@ def sample_noisy(
         rng: Source of randomness.
 
     Returns:
-        The noisy positions as indices into the flattened batch, ascending, [P].
+        The noisy positions as indices into the flattened batch, ascending, [P], and how many of
+        them each row has, [B].
     """
     num_rows = len(candidates)
     if config.noisy_count is not None:
@@ -183,36 +248,9 @@ def sample_noisy(
         low, high = config.noisy_rate or (0.0, 0.0)
         size = np.rint(rng.uniform(low, high, num_rows) * count_true(editable)).astype(np.int64)
     count = count_true(candidates)
-    chosen = sample_subsets(count, np.minimum(size, count), rng)
-    return chosen if candidates.all() else np.flatnonzero(candidates)[chosen]
-
-
-def sample_subsets(count: Ints, size: Ints, rng: np.random.Generator) -> Ints:
-    """Choose a subset of each of B sets, all subsets of its size alike likely.
-
-    Floyd's algorithm, a turn at a time on all sets: of n items, draw one of the first n - size + 1;
-    then one of the first n - size + 2, or the last of these if the drawn one is taken; and so on.
-
-    Args:
-        count: Items in each set, [B]. Items are numbered through, from one set to the next.
-        size: Items to choose of each set, at most its count, [B].
-        rng: Source of randomness.
-
-    Returns:
-        The numbers of the chosen items, ascending, [P].
-    """
-    # The largest first, so that in any turn those not yet done are a prefix. Stable, or the order
-    # would be the machine's; and NumPy sorts short integers stably in linear time.
-    order = np.argsort(size.astype(np.min_scalar_type(size.max(initial=0))), kind="stable")[::-1]
-    first = (np.cumsum(count) - count)[order]
-    num_items = (count - size + 1)[order]  # to draw from, in the first turn
-    chosen = np.zeros(count.sum(), np.bool_)
-    num_left = len(size) - np.cumsum(np.bincount(size))  # [S+1]: sets of more than 0 .. S items
-    for turn, left in enumerate(num_left[:-1]):
-        begin, room = first[:left], num_items[:left] + turn
-        drawn = begin + (rng.random(left) * room).astype(np.int64)
-        chosen[np.where(chosen[drawn], begin + room - 1, drawn)] = True
-    return np.flatnonzero(chosen)
+    size = np.minimum(size, count)
+    chosen = choose_subsets(count, size, chances(rng, int(size.sum())))
+    return chosen if candidates.all() else np.flatnonzero(candidates)[chosen], size
 
 
 def count_true(mask: Bools) -> Ints:
@@ -222,10 +260,10 @@ def count_true(mask: Bools) -> Ints:
 
 def sample_rules(count: int, config: TrajectoryConfig, rng: np.random.Generator) -> Ints:
     """A rule for each of `count` noisy positions."""
-    starts_visible = rng.random(count) < config.wrong_share
+    starts_visible = chances(rng, count) < config.wrong_share
     rule = np.uint8(Rule.MASK) + starts_visible  # WRONG comes after MASK
     if config.doubt_share > 0:
-        rule[starts_visible & (rng.random(count) < config.doubt_share)] = Rule.DOUBT
+        rule[starts_visible & (chances(rng, count) < config.doubt_share)] = Rule.DOUBT
     return rule
 
 
@@ -234,10 +272,10 @@ def sample_boundaries(rule: Ints, horizon: int, rng: np.random.Generator) -> tup
     narrow = np.min_scalar_type(horizon)
     starts_visible = rule != Rule.MASK
     # ⌊u·n⌋ is U{0..n-1} for u in [0, 1): it never rounds up to n.
-    masked_at = 1 + (rng.random(rule.size) * (horizon - 1)).astype(narrow)  # U{1..T-1}
+    masked_at = 1 + (chances(rng, rule.size) * (horizon - 1)).astype(narrow)  # U{1..T-1}
     masked_at *= starts_visible
     left = horizon - masked_at
-    revealed_at = masked_at + 1 + (rng.random(rule.size) * left).astype(narrow)  # U{β+1..T}
+    revealed_at = masked_at + 1 + (chances(rng, rule.size) * left).astype(narrow)  # U{β+1..T}
     return masked_at, revealed_at
 
 

@@ -35,10 +35,10 @@ from models.history import HistoryConfig, encode_rows
 from pipeline import build, manifest
 from pipeline.manifest import SHARDS
 from pipeline.memory import keep_memory
+from pipeline.parquet import SCHEMA_VERSION
 from pipeline.proposal import Uniform
 from pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig
 from pipeline.rows import (
-    SCHEMA_VERSION,
     Examples,
     TrajectoryRows,
     Vocabulary,

@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 
 from pipeline import manifest, open_manifest
-from pipeline.rows import SCHEMA_VERSION, TrajectoryFile
+from pipeline.parquet import SCHEMA_VERSION
+from pipeline.rows import TrajectoryFile
 from pipeline.storage import Storage, StorageError
 from pipeline.trajectory import Ints
 

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 import torch
 
+from kernels.build import Native, native
 from models import SudokuConfig, SudokuMDM, fingerprint, save
 from pipeline import build, manifest, open_manifest, probe, read_rows, source, storage
 from pipeline.build import build_shard
@@ -72,6 +73,14 @@ def test_bytes_depend_on_the_recipe_alone(toy, tmp_path):
     assert len(shards) == 10
     assert all(one[name] == two[name] for name in shards)
     assert all(one[name] != other[name] for name in shards)
+
+
+def test_bytes_are_the_same_without_a_compiler(toy, tmp_path, monkeypatch):
+    assert native("rows").library or "no C++ compiler found" in native("rows").detail
+    run(toy(run=HERE, output=str(tmp_path / "compiled")))
+    monkeypatch.setattr("kernels.rows.native", lambda name: Native(None, "as the test wants it"))
+    run(toy(run=HERE, output=str(tmp_path / "numpy")))
+    assert files(tmp_path / "numpy") == files(tmp_path / "compiled")
 
 
 def test_a_second_run_does_nothing(toy, tmp_path, monkeypatch):
@@ -147,6 +156,18 @@ def test_another_recipe_over_the_same_output_is_refused(toy, tmp_path):
         ValueError, match=r"another recipe \(different: replicas 2 → 3, seed 0 → 4\)"
     ):
         run(toy(run=HERE, seed=4, replicas=3))
+    assert files(tmp_path / "data") == before
+
+
+def test_an_output_of_an_older_schema_is_refused(toy, tmp_path):
+    run(toy(run=HERE))
+    path = tmp_path / "data" / "recipe.json"
+    recipe = json.loads(path.read_text())
+    del recipe["schema"]  # the first version did not say it
+    path.write_text(json.dumps(recipe))
+    before = files(tmp_path / "data")
+    with pytest.raises(ValueError, match="has schema version 1, this build writes 2; remove it or"):
+        run(toy(run=HERE))
     assert files(tmp_path / "data") == before
 
 

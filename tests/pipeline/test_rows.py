@@ -1,6 +1,10 @@
 """Examples and trajectories to Parquet and back."""
 
+import dataclasses
+import json
+
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -95,9 +99,57 @@ def test_rows_read_one_by_one_expand_to_their_states(tmp_path):
 def test_columns_have_the_public_names(tmp_path):
     (tmp_path / "shard.parquet").write_bytes(encode_trajectories(draw_rows()))
     assert pq.read_schema(tmp_path / "shard.parquet").names == [
-        "example_id", "target", "wrong", "masked_at", "revealed_at", "step", "editable",
+        "example_id", "target", "noisy", "wrong", "masked_at", "revealed_at", "step", "editable",
         "prompt_length",
     ]  # fmt: skip
+
+
+def numbers_by_hand(value, bits):
+    """A binary value's numbers, as the documents say them."""
+    if bits == 4:
+        halves = [half for byte in value for half in (byte % 16, byte // 16)]
+        return halves[:-1] if halves and halves[-1] == 15 else halves
+    size = bits // 8
+    return [int.from_bytes(value[i : i + size], "little") for i in range(0, len(value), size)]
+
+
+@pytest.mark.parametrize("lengths", [(5, 9, 1), (8, 8, 8)])
+@pytest.mark.parametrize(("vocab_size", "horizon"), [(15, 14), (16, 15), (300, 300), (70_000, 6)])
+def test_a_plain_read_is_what_the_columns_say(lengths, vocab_size, horizon):
+    rows = draw_rows(lengths, vocab_size, horizon)
+    drawn = rows.trajectories
+    table = pq.read_table(pa.BufferReader(encode_trajectories(rows)))
+    meta = json.loads(table.schema.metadata[b"remask"])
+    for i, row in enumerate(table.to_pylist()):
+        length = lengths[i]
+        ids = {n: numbers_by_hand(row[n], meta["id_bits"]) for n in ("target", "wrong")}
+        steps = {
+            n: numbers_by_hand(row[n], meta["boundary_bits"]) for n in ("masked_at", "revealed_at")
+        }
+        moves = [row["noisy"][n // 8] >> n % 8 & 1 for n in range(length)]
+        assert ids["target"] == drawn.target[i, :length].tolist()
+        assert moves == (drawn.revealed_at[i, :length] > 0).tolist()
+        noisy = [n for n in range(length) if moves[n]]
+        assert steps["masked_at"] == drawn.masked_at[i, noisy].tolist()
+        assert steps["revealed_at"] == drawn.revealed_at[i, noisy].tolist()
+        visible = [n for n in noisy if drawn.masked_at[i, n] > 0]
+        assert ids["wrong"] == drawn.wrong[i, visible].tolist()
+        assert row["step"] == drawn.step[i]
+        assert row["editable"] is None  # all from prompt_length on
+
+
+def test_editable_positions_of_any_kind_survive():
+    examples = draw_examples((5, 9, 1, 9), 300, 0)
+    editable = examples.editable.copy()
+    editable[1] = [True, False, True] * 3
+    editable[2] = False
+    editable[3] = ~editable[3]
+    changed = dataclasses.replace(examples, editable=editable)
+    data = encode_examples(changed)
+    assert_same(decode_examples(data, "here"), changed)
+    column = pq.read_table(pa.BufferReader(data))["editable"].to_pylist()
+    assert column[0] is None
+    assert column[1] == bytes([0b01101101, 0b1])
 
 
 @pytest.mark.parametrize("cut", [0, 10, 500, -4])
@@ -111,8 +163,8 @@ def test_foreign_and_newer_files_are_named(monkeypatch):
     rows = draw_rows()
     with pytest.raises(StorageError, match="here does not hold trajectories"):
         decode_trajectories(encode_examples(rows.examples), "here")
-    monkeypatch.setattr("pipeline.rows.SCHEMA_VERSION", 9)
+    monkeypatch.setattr("pipeline.parquet.SCHEMA_VERSION", 9)
     newer = encode_trajectories(rows)
     monkeypatch.undo()
-    with pytest.raises(StorageError, match="has schema version 9, this reader takes 1; rebuild"):
+    with pytest.raises(StorageError, match="has schema version 9, this reader takes 2; rebuild"):
         decode_trajectories(newer, "here")

@@ -1,7 +1,7 @@
 """Trajectories: their law, their encoding, their states and labels."""
 
 import dataclasses
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ from pipeline import (
     state_at,
     wrong_digit,
 )
-from pipeline.trajectory import blank_rows, sample_boundaries, sample_noisy, sample_subsets
+from pipeline.trajectory import blank_rows, sample_boundaries, sample_noisy
 
 MASK, VOCAB = 0, 10
 COUNT = TrajectoryConfig(noisy_count=(3, 7), doubt_share=0.3)
@@ -144,25 +144,15 @@ def test_noisy_subsets_are_uniform():
     assert np.abs(counts / 6000 - 1 / 6).max() < 0.025
 
 
-@given(st.data(), st.lists(st.integers(0, 40), max_size=12), st.integers(0, 2**32))
-def test_every_set_gives_its_size_of_its_own_items(data, counts, seed):
-    sizes = [data.draw(st.integers(0, count)) for count in counts]
-    chosen = sample_subsets(
-        np.array(counts, np.int64), np.array(sizes, np.int64), np.random.default_rng(seed)
-    )
-    assert (np.diff(chosen) > 0).all()  # ascending, so distinct
-    owner = np.repeat(np.arange(len(counts)), counts)
-    assert np.bincount(owner[chosen], minlength=len(counts)).tolist() == sizes
-
-
 @given(laws(), st.integers(0, 2**32), st.integers(0, 5), st.integers(0, 9))
 def test_noisy_positions_are_candidates_and_as_many_as_can_be(law, seed, num_rows, num_positions):
     rng = np.random.default_rng(seed)
     editable = rng.random((num_rows, num_positions)) < 0.8
     candidates = editable & (rng.random(editable.shape) < 0.6)
     noisy = np.zeros(editable.shape, np.bool_)
-    at = sample_noisy(candidates, editable, law, rng)
+    at, count = sample_noisy(candidates, editable, law, rng)
     noisy.ravel()[at] = True
+    assert (noisy.sum(1) == count).all()
     assert not (noisy & ~candidates).any()
     assert (np.diff(at) > 0).all()
     if law.noisy_count is not None:
@@ -171,25 +161,6 @@ def test_noisy_positions_are_candidates_and_as_many_as_can_be(law, seed, num_row
         low, high = (np.rint(rate * editable.sum(1)) for rate in law.noisy_rate)
     assert (noisy.sum(1) >= np.minimum(low, candidates.sum(1))).all()
     assert (noisy.sum(1) <= np.minimum(high, candidates.sum(1))).all()
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
-def test_all_subsets_of_a_size_are_alike_likely(size):
-    """Against enumeration: sets of 5 among others of other counts and sizes."""
-    num_sets = 24_000
-    count = np.tile([3, 5], num_sets)
-    sizes = np.tile([2, size], num_sets)
-    chosen = sample_subsets(count, sizes, np.random.default_rng(size))
-    member = np.zeros(8 * num_sets, np.bool_)
-    member[chosen] = True
-    member = member.reshape(num_sets, 8)[:, 3:]
-    codes = np.bincount(member @ (1 << np.arange(5)), minlength=32)
-    subsets = [sum(1 << i for i in subset) for subset in combinations(range(5), size)]
-    assert codes[subsets].sum() == num_sets
-    share = 1 / len(subsets)
-    deviation = 5 * (share * (1 - share) / num_sets) ** 0.5
-    assert np.abs(codes[subsets] / num_sets - share).max() <= deviation
-    assert np.abs(member.mean(0) - size / 5).max() <= 5 * (0.25 / num_sets) ** 0.5
 
 
 def test_doubt_is_a_share_of_what_would_start_wrong():
@@ -228,6 +199,16 @@ def test_source_moves_only_where_the_images_differ():
     )
     assert (state_at(rows, 0, MASK) == source).all()
     assert ((rows.rules() == Rule.WRONG) == (source != target)).all()
+
+
+@given(laws(), st.integers(0, 2**32), st.integers(0, 5), st.integers(0, 9))
+def test_noise_says_all_that_its_trajectories_do(law, seed, num_rows, num_positions):
+    rows = draw(num_rows, num_positions, law, seed)
+    noise = rows.noise()
+    again = noise.over(rows.target, rows.editable)
+    for name, array in vars(rows).items():
+        assert np.array_equal(getattr(again, name), array), name
+    assert noise.count.tolist() == [(row > 0).sum() for row in rows.revealed_at]
 
 
 def test_draws_repeat_with_their_seed():
@@ -288,14 +269,12 @@ def test_ids_that_do_not_fit_their_type_are_refused():
         sample_trajectories(rows.target, rows.editable, far, law, np.random.default_rng(0))
 
 
-def test_the_largest_random_number_stays_within_the_horizon():
-    class Highest:
-        def random(self, size):
-            return np.full(size, 1 - 2.0**-53)
-
+def test_the_largest_random_number_stays_within_the_horizon(monkeypatch):
+    highest = lambda rng, count: np.full(count, 1 - 2.0**-53)  # noqa: E731
+    monkeypatch.setattr("pipeline.trajectory.chances", highest)
     for horizon in (2, 3, 6, 255, 256, 1000):
         rule = np.array([Rule.WRONG, Rule.MASK, Rule.DOUBT])
-        masked_at, revealed_at = sample_boundaries(rule, horizon, Highest())
+        masked_at, revealed_at = sample_boundaries(rule, horizon, np.random.default_rng(0))
         assert masked_at.tolist() == [horizon - 1, 0, horizon - 1]
         assert revealed_at.tolist() == [horizon] * 3
 

@@ -5,7 +5,8 @@ import hashlib
 import numpy as np
 
 from pipeline import TrajectoryConfig, Uniform, manifest, sample_trajectories
-from pipeline.rows import SCHEMA_VERSION, Examples, TrajectoryRows, Vocabulary, encode_trajectories
+from pipeline.parquet import SCHEMA_VERSION
+from pipeline.rows import Examples, TrajectoryRows, Vocabulary, encode_trajectories
 from pipeline.storage import Storage
 
 VOCABULARY = Vocabulary(size=20, mask_id=19)
