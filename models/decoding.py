@@ -85,8 +85,8 @@ class RevisionPolicy:
     reveal_threshold: float | None = None
     """Reveal those at least this probable, and always the most confident one."""
     reveal_within: float | None = None
-    """Reveal as many per step as would fill a row in this share of the steps, the most confident
-    first; the steps after that are for revision."""
+    """Reveal as many per step, the most confident first, as keep a row on course to be full after
+    this share of the steps; what is left of them is for revision."""
     block_length: int | None = None
     """Open blocks of this many editable positions from left to right, each when those before it
     hold no MASK; one block when none."""
@@ -162,7 +162,9 @@ class RevisionPolicy:
         beliefs = view.beliefs
         if self.reveal_within is not None:
             steps = max(1, round(self.reveal_within * view.max_steps))
-            count = -(-view.editable.sum(-1, keepdim=True) // steps)
+            total = view.editable.sum(-1, keepdim=True)
+            due = -(-total * min(view.step + 1, steps) // steps)
+            count = (due - view.is_visible.sum(-1, keepdim=True)).clamp(min=1)
             return highest(beliefs.confidence, eligible, count)
         if self.reveal_count is not None:
             return highest(beliefs.confidence, eligible, self.reveal_count)
