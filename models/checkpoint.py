@@ -168,7 +168,7 @@ def trained_history(path_or_name: str | os.PathLike[str]) -> HistoryConfig:
     folder = _folder(path_or_name)
     if adapter.is_adapter(folder):
         return adapter.read_settings(folder).history
-    settings = _read_settings(folder)
+    settings = _read_settings(folder, has_weights=True)
     if settings.keys() >= OURS:
         return _read_ours(folder, settings).history
     return HistoryConfig(variant="none", norm="match")
