@@ -165,10 +165,7 @@ def test_damaged_predictions_are_named(settings, tmp_path):
     ("changes", "message"),
     [
         ({"suites": {}}, "suites is empty"),
-        (
-            {"suites": {"x": {"kind": "chess"}}},
-            r"suites: x: kind must be one of \[.*'sudoku'.*chess",
-        ),
+        ({"suites": {"x": {"kind": "chess"}}}, r"suites: x: kind must be one of .*'sudoku'.*chess"),
         ({"suites": {"x": {"kind": "sudoku", "boards": 0}}}, "boards must be at least 1, got 0"),
         ({"suites": {"x": {"kind": "sudoku"}}}, "the suite has 9×9 boards, the model is for 4×4"),
         ({"suites": {"x": {"kind": "sudoku", "size": 4}}}, r"x: unknown keys \['size'\]"),

@@ -116,7 +116,7 @@ def test_a_chat_response_ends_its_turn(make, tmp_path, template):
     assert prompt == load_tokenizer(folder).encode_prompt(
         "What is wet?\nA. sand\nB. water\nAnswer with the letter of the right choice.", chat=True
     )
-    assert examples.target[0][examples.editable[0]].tolist() == [ord("B") - 33, EOT, EOS]
+    assert examples.target[0][examples.editable[0]].tolist() == [ord("B"), EOT, EOS]
 
 
 def test_end_tokens_fill_a_response_and_are_part_of_it(make):
