@@ -58,7 +58,7 @@
     table.style.setProperty("--side", `min(${most}rem, ${narrow}vw)`);
     table.append(make("caption", "hidden", `Sample ${sample.id}`));
     const body = table.createTBody();
-    cells = sample.solution.map((_, i) => {
+    cells = sample.states[0].map((_, i) => {
       const [row, column] = [Math.floor(i / sample.columns), i % sample.columns];
       if (column === 0) body.insertRow();
       const cell = body.rows[row].insertCell();
@@ -83,7 +83,7 @@
       masked: now === 0,
       remasked: now === 0 && before !== 0,
       revealed: now !== 0 && now !== before,
-      wrong: now !== 0 && now !== sample.solution[i],
+      wrong: Boolean(sample.solution) && now !== 0 && now !== sample.solution[i],
     };
   }
 
@@ -91,13 +91,14 @@
     const kinds = ["masked", "remasked", "revealed", "wrong"].filter((kind) => seen[kind]);
     cell.className = ["cell", cell.dataset.box, ...kinds].join(" ").replace(/\s+/g, " ").trim();
     const isPicture = Boolean(sample.steps);  // a code's number says nothing, the picture does
-    const parts = [make("span", "digit", seen.masked ? "·" : isPicture ? "" : seen.now)];
-    if (seen.remasked) parts.push(make("span", "was", isPicture ? "−" : `−${seen.before}`));
+    const named = (token) => (sample.symbols ? sample.symbols[token] : String(token - isPicture));
+    const parts = [make("span", "digit", seen.masked ? "·" : isPicture ? "" : named(seen.now))];
+    if (seen.remasked) parts.push(make("span", "was", isPicture ? "−" : `−${named(seen.before)}`));
     if (seen.revealed) parts.push(make("span", "new", "+"));
     if (seen.wrong) parts.push(make("span", "bad", "×"));
     cell.replaceChildren(...parts);
-    const said = [seen.masked ? "masked" : isPicture ? `code ${seen.now - 1}` : String(seen.now)];
-    if (seen.remasked) said.push(`just re-masked, was ${seen.before - isPicture}`);
+    const said = [seen.masked ? "masked" : (isPicture ? "code " : "") + named(seen.now)];
+    if (seen.remasked) said.push(`just re-masked, was ${named(seen.before)}`);
     if (seen.revealed) said.push("just revealed");
     if (seen.wrong) said.push("wrong");
     const [row, column] = [Math.floor(i / sample.columns) + 1, (i % sample.columns) + 1];
@@ -116,9 +117,9 @@
     const count = (kind) => seen.filter((cell) => cell[kind]).length;
     const [wrong, masked] = [count("wrong"), count("masked")];
     const said = step ? [`${count("remasked")} re-masked`, `${count("revealed")} revealed`] : [];
-    said.push(step ? `${wrong} wrong left` : `${wrong} wrong at the start`);
+    if (sample.solution) said.push(`${wrong} wrong ${step ? "left" : "at the start"}`);
     if (masked) said.push(`${masked} masked`);
-    if (!wrong && !masked) said.push(sample.steps ? "as the target" : "solved");
+    if (!wrong && !masked && sample.solution) said.push(sample.steps ? "as the target" : "solved");
     status.textContent = `step ${step} of ${last}: ${said.join(", ")}`;
     slider.value = step;
     slider.setAttribute("aria-valuetext", status.textContent);

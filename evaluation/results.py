@@ -21,6 +21,8 @@ EVALUATION_FILE = "evaluation.json"
 SHOWCASE_FILE = "showcase.json"
 
 PICTURES = ("source", "target", "edit", "mask", "difference")
+TEXT_COLUMNS = 8
+"""Of the player's lines, for a phone to show them."""
 PNG = b"\x89PNG\r\n\x1a\n"
 
 C = TypeVar("C")
@@ -154,6 +156,27 @@ def _checked_edit(sample: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _checked_text(sample: dict[str, Any]) -> dict[str, Any]:
+    """Characters as the player takes them, MASK being symbol 0."""
+    states, symbols = sample["states"], sample["symbols"]
+    if not isinstance(symbols, str) or not states or not states[0]:
+        raise ValueError(f"a text needs symbols and states, got symbols {symbols!r}")
+    for state in states:
+        if len(state) != len(states[0]) or not all(
+            type(c) is int and 0 <= c < len(symbols) for c in state
+        ):
+            raise ValueError(f"sample {sample['sample_id']!r}: a state is symbols by number")
+    return {
+        "id": str(sample["sample_id"]),
+        "note": str(sample.get("note") or ""),
+        "columns": min(TEXT_COLUMNS, len(states[0])),
+        "box": 0,
+        "symbols": symbols,
+        "solution": None,
+        "states": states,
+    }
+
+
 def _checked_png(text: str) -> str:
     """A PNG file in base64, and nothing else."""
     if not base64.b64decode(text, validate=True).startswith(PNG):
@@ -161,7 +184,7 @@ def _checked_png(text: str) -> str:
     return text
 
 
-CHECKS = {"sudoku": _checked_board, "image_edit": _checked_edit}
+CHECKS = {"sudoku": _checked_board, "image_edit": _checked_edit, "countdown": _checked_text}
 """By kind of suite: what makes a showcase's sample what the page takes, or raises."""
 
 

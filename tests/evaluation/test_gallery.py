@@ -13,7 +13,7 @@ from evaluation.report import write_report
 from infra.cli import main
 from pipeline.edits import ShapePairs
 from tests.evaluation.folders import entry, make_folder
-from tests.evaluation.test_report import browser, open_report, status  # noqa: F401
+from tests.evaluation.test_report import browser, open_report, refused, status  # noqa: F401
 
 PAIR = ShapePairs().pair("held_out", 0)
 # A grid of 2 × 2: two cells to change, one re-masked by mistake and revealed as it was.
@@ -152,3 +152,38 @@ def test_boards_and_edits_share_one_player(open_report):  # noqa: F811
 def test_a_phone_needs_no_sideways_scrolling(open_report):  # noqa: F811
     page = open_report(folder={"showcase": [edit_entry()]}, viewport={"width": 360, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") == 360
+
+
+TEXT = {
+    "sample_id": "countdown 3",
+    "symbols": "_.0123456789+-=;:",
+    "states": [[3, 14, 0, 0], [3, 14, 4, 0], [3, 14, 0, 1], [3, 14, 3, 1]],
+    "note": "solved",
+}
+
+
+def test_text_is_stepped_through_by_its_symbols(open_report):  # noqa: F811
+    shown = [entry(kind="countdown", suite="countdown", samples=[TEXT])]
+    page = open_report(folder={"showcase": shown}, viewport={"width": 360, "height": 800})
+
+    def symbols():
+        return "".join(page.locator("#board td .digit").all_inner_texts())
+
+    assert symbols() == "1=··"
+    page.click("#next")
+    assert symbols() == "1=2·"
+    page.click("#next")
+    assert symbols() == "1=·."
+    assert page.inner_text("#status") == "step 2 of 3: 1 re-masked, 1 revealed, 1 masked"
+    assert "was 2" in page.locator("#board td").nth(2).get_attribute("aria-label")
+    page.click("#last")
+    assert symbols() == "1=1."
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+
+
+@pytest.mark.parametrize(
+    "change", [{"symbols": 5}, {"states": []}, {"states": [[1, 2], [1]]}, {"states": [[99]]}]
+)
+def test_a_text_that_is_none_is_refused(tmp_path, capsys, change):
+    shown = [entry(kind="countdown", samples=[TEXT | change])]
+    assert "is damaged" in refused([make_folder(tmp_path, showcase=shown)], capsys)
