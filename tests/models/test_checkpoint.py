@@ -146,7 +146,10 @@ def test_foreign_configs_are_refused(folder):
     refuse(folder, "has checkpoint format 99, this reader takes 1")
     (folder / CONFIG).write_text(original)
     edit_config(folder, kind="gpt")
-    refuse(folder, r"holds a 'gpt' backbone; known are \['dream', 'llada', 'masked_lm', 'sudoku'\]")
+    refuse(
+        folder,
+        r"holds a 'gpt' backbone; known are \['dream', 'llada', 'lumina', 'masked_lm', 'sudoku'\]",
+    )
     (folder / CONFIG).write_text(original)
     edit_config(folder, history={"gamma": 0.5})
     refuse(folder, r"config.json: history: unknown keys \['gamma'\]; HistoryConfig takes \['decay'")

@@ -47,16 +47,17 @@ def guided_logits(model, ids, short, states, text, image):
     return torch.where(ruled_out, -torch.inf, moved)
 
 
+@pytest.mark.parametrize("positions", ["all", "editable"])
 @pytest.mark.parametrize("source_in", ["canvas", "prompt"])
 @torch.no_grad()
-def test_every_step_is_guided_away_from_both_unconditional_rows(model, source_in):
+def test_every_step_is_guided_away_from_both_unconditional_rows(model, source_in, positions):
     # In the prompt the template's last word follows the image and belongs to no instruction.
     words = NO_WORDS if source_in == "prompt" else NO_WORDS[:1]
     (tokens, editable), _ = edit(source_in, masked=(1, 4))
     short = LAYOUT.row(words, SOURCE, SOURCE, source_in)
     unsaid, short_editable = short.wrong[None].clone(), short.editable[None]
-    history = HistoryConfig(variant="hr+decay+her", decay=0.5, norm="rms")
-    states = [HistoryState(history, model.token_embedding) for _ in range(2)]
+    history = HistoryConfig(variant="hr+decay+her", decay=0.5, norm="rms", positions=positions)
+    states = [HistoryState(history, model.token_embedding, x) for x in (editable, short_editable)]
     out = revise(
         model,
         tokens,
