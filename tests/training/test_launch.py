@@ -185,7 +185,7 @@ def test_a_request_that_does_not_fit_is_refused_in_one_line(boards, tmp_path, ca
         ("optimizer.speed=3",): "unknown keys ['speed']",
         ("steps=0",): "steps must be at least 1",
         ("epochs=2",): "give either steps or epochs",
-        ("model.kind=transformer",): "kind must be one of ['dream', 'llada', 'masked_lm'",
+        ("model.kind=transformer",): "kind must be one of ['dream', 'llada', 'lumina', 'masked_lm'",
         ("model.wide=3",): "unknown keys ['wide']",
         ("model.side=9",): "has vocab_size 5, the model 10",
         ("model=null", f"start={tmp_path}/other"): "has vocab_size 5, the model 10",
