@@ -102,7 +102,7 @@ def _tables(storage: Storage) -> list[pl.DataFrame]:
 
 
 def _late_rows(storage: Storage) -> pl.DataFrame | None:
-    names = sorted(storage.names(ROWS))
+    names = sorted(name for name in storage.names(ROWS) if name.endswith(".json"))
     if not names:
         return None
     found = storage.read_all(f"{ROWS}/{name}" for name in names)

@@ -27,6 +27,8 @@ def pack(values: Ints, count: Ints, bits: int) -> pa.Array:
         count: How many of them each row has, [B].
         bits: Of each number.
     """
+    if values.size and int(values.max()) >= (PADDING if bits == 4 else 1 << bits):
+        raise ValueError(f"{values.max()} does not fit in {bits} bits; widen the vocabulary's size")
     values = values.astype(_dtype(bits), copy=False)
     if bits == 4:
         return _binary(pack_halves(values, count), (count + 1) // 2)

@@ -306,9 +306,6 @@ class _Strings(Sequence[str]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
 
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
 
 def _pack_editable(examples: Examples) -> pa.Array:
     kept = examples.is_token

@@ -152,6 +152,19 @@ def test_editable_positions_of_any_kind_survive():
     assert column[1] == bytes([0b01101101, 0b1])
 
 
+@pytest.mark.parametrize(("vocab_size", "token"), [(15, 15), (15, 14), (16, 255), (16, 256)])
+def test_ids_that_do_not_fit_are_not_cut(vocab_size, token):
+    examples = draw_examples((3, 2), vocab_size, 0)
+    target = examples.target.astype(np.int64)
+    target[0, 1] = token
+    wide = dataclasses.replace(examples, target=target)
+    if token in (14, 255):
+        assert decode_examples(encode_examples(wide), "here").target[0, 1] == token
+    else:
+        with pytest.raises(ValueError, match=f"{token} does not fit in . bits"):
+            encode_examples(wide)
+
+
 @pytest.mark.parametrize("cut", [0, 10, 500, -4])
 def test_truncated_files_are_named(cut):
     data = encode_trajectories(draw_rows())
