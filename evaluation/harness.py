@@ -23,6 +23,7 @@ from models.prompts import check_room, load_tokenizer
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
 
+GEN_LENGTH = 256
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -34,7 +35,7 @@ class RemaskLM(TemplateLM):
         checkpoint: Its folder.
         tokenizer: Folder of its tokenizer; the checkpoint's own when none.
         policy: How answers are decoded: revision, absorbing, remdm or p2.
-        gen_length: Tokens of an answer, where a task does not say.
+        gen_length: Tokens of an answer; what the task says, or 256, when none.
         steps: Forward passes; as many as tokens when none.
         mc_num: Draws of masks for a likelihood.
         cfg: Guidance, in likelihoods.
@@ -51,7 +52,7 @@ class RemaskLM(TemplateLM):
         checkpoint: str,
         tokenizer: str | None = None,
         policy: str = "absorbing",
-        gen_length: int = 256,
+        gen_length: int | None = None,
         steps: int | None = None,
         mc_num: int = 128,
         cfg: float = 0.0,
@@ -83,7 +84,7 @@ class RemaskLM(TemplateLM):
         self.decoder: Decoder = from_mapping(
             Decoder, values | {"batch_size": int(batch_size)}, "model_args"
         )
-        fit_to_masks(self.decoder, gen_length)
+        fit_to_masks(self.decoder, gen_length or GEN_LENGTH)
         self._gen_length, self._bos = gen_length, bos
 
     @property
@@ -148,9 +149,9 @@ class RemaskLM(TemplateLM):
         return [answers[i] for i in range(len(asked))]
 
 
-def _wishes(args: tuple[Any, ...], gen_length: int) -> tuple[str, int, list[str]]:
+def _wishes(args: tuple[Any, ...], gen_length: int | None) -> tuple[str, int, list[str]]:
     """The prompt, the tokens of its answer and its stops, from a task's request."""
     context, wishes = args
     stops = wishes.get("until") or []
-    length = wishes.get("max_gen_toks") or wishes.get("max_tokens") or gen_length
+    length = gen_length or wishes.get("max_gen_toks") or GEN_LENGTH
     return context, int(length), [stops] if isinstance(stops, str) else list(stops)

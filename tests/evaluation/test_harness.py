@@ -34,17 +34,18 @@ def asked(context, **wishes):
 
 
 def test_answers_are_those_of_the_same_decoder(model, folder):
-    lm = model(policy="revision", reveal_count=3, gen_length=12, steps=8, batch_size=2)
+    lm = model(policy="revision", reveal_count=3, steps=8, batch_size=2)
+    wanted = [("one", 12, ()), ("two three", 20, ()), ("four", 12, ("a", "Z"))]
     found = lm.generate_until(
-        [asked("one"), asked("two three", max_gen_toks=20), asked("four", until=["a", "Z"])]
+        [asked(text, max_gen_toks=length, until=list(stops)) for text, length, stops in wanted]
     )
     decoder = Decoder(settings={"reveal_count": 3}, max_steps=8)
     backbone, codec = load(folder, history=trained_history(folder)), lm.codec
-    for i, (text, length, stops) in enumerate(
-        [("one", 12, ()), ("two three", 20, ()), ("four", 12, ("a", "Z"))]
-    ):
+    for i, (text, length, stops) in enumerate(wanted):
         (answer,) = generate(backbone, [codec.encode(text)], length, decoder, row_ids=[i])
         assert found[i] == codec.decode_answer(answer.ids, stops)
+    shorter = model(policy="revision", reveal_count=3, steps=8, gen_length=12)
+    assert shorter.generate_until([asked("one", max_gen_toks=99)]) == found[:1]
 
 
 def test_steps_are_as_many_as_tokens_where_none_are_named(model):
