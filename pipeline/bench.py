@@ -214,7 +214,7 @@ def bench_workers(recipe: BuildRecipe) -> None:
         recipe,
         proposal=ProposalConfig(kind="top_k", backbone=f"{Path(recipe.output).parent}/frozen", k=8),
     )
-    shards = [ShardUnit(u, r) for r in range(60) for u in example_units(recipe)]
+    shards = [ShardUnit(u, r) for r in range(240) for u in example_units(recipe)]
     units = example_units(dataclasses.replace(recipe, examples_per_shard=512))[:16]
     times: dict[str, list[float]] = {"build": [], "probe": []}
     for workers in (1, 2):
