@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluation.intervals import bootstrap_ratio, wilson
-from evaluation.paths import Bools, Ints
+from evaluation.paths import Bools, Ints, Paths
 from evaluation.suite import Score, Unit
 
 
@@ -44,3 +44,16 @@ def mean(metric: str, values: NDArray, unit: Unit = "number", **facts: Any) -> S
         unit=unit,
         **facts,
     )
+
+
+def what_revision_did(paths: Paths) -> list[Score]:
+    """Per sample, in cells: mended and spoilt, re-masked, revealed, re-masked more than once."""
+    was_right, is_right = paths.start == paths.solution, paths.final == paths.solution
+    remasks, reveals = paths.remasks().sum(0), paths.reveals().sum(0)  # [B, N]
+    return [
+        mean("fixed", (~was_right & is_right).sum(-1)),
+        mean("broken", (was_right & ~is_right).sum(-1), better="lower"),
+        mean("remasked", remasks.sum(-1), better="neither"),
+        mean("revealed", reveals.sum(-1), better="neither"),
+        mean("oscillating", (remasks > 1).sum(-1), better="lower"),
+    ]

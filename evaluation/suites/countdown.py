@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from evaluation.decoder import Decoder
+from evaluation.decoder import MAX_STEPS, Decoder
+from evaluation.generation import fit_to_masks
 from evaluation.paths import Paths, path_columns
 from evaluation.scores import mean, ratio, share
 from evaluation.suite import Score, register
-from models import Backbone, RevisionPolicy, revise
+from models import Backbone, revise
 from pipeline.sources.countdown import (
     ALPHABET,
     END,
@@ -74,15 +75,12 @@ class CountdownSuite:
         """A held-out prompt and one response to it, by seed and number alone."""
         return self._source().draw("held_out", np.random.default_rng([self.seed, index]))
 
-    def predict(self, backbone: Backbone, samples: range, decoder: Decoder) -> pa.Table:
+    def adapt(self, decoder: Decoder) -> Decoder:
         if decoder.start == "oracle":
             raise ValueError("decoder start oracle is for samples that begin with mistakes")
-        policy = decoder.make_policy()
-        if isinstance(policy, RevisionPolicy) and policy.reveals_all:
-            raise ValueError(
-                "a response that starts all masked cannot be revealed at once; set reveal_count, "
-                "reveal_threshold or reveal_within in the decoder's settings"
-            )
+        return fit_to_masks(decoder, MAX_STEPS)
+
+    def predict(self, backbone: Backbone, samples: range, decoder: Decoder) -> pa.Table:
         drawn = [self.sample(i) for i in samples]
         length = self._source().length
         rows = [encode(prompt + response, length) for prompt, response in drawn]
@@ -94,7 +92,7 @@ class CountdownSuite:
             backbone,
             start,
             editable,
-            policy=policy,
+            policy=decoder.make_policy(),
             max_steps=decoder.steps,
             seed=decoder.seed,
             row_ids=torch.tensor(list(samples)),

@@ -21,7 +21,7 @@ from evaluation.decoder import Decoder
 from evaluation.gallery import draw_edit
 from evaluation.image_metrics import EditMeasures, changed_pixels, check_installed, measure
 from evaluation.paths import Bools, Paths, path_columns, stack
-from evaluation.scores import mean, ratio, share
+from evaluation.scores import mean, ratio, share, what_revision_did
 from evaluation.suite import Score, register
 from evaluation.vqa import VqaConfig, vqa_scores
 from models import Backbone, Revision, revise
@@ -123,7 +123,7 @@ class ImageEditSuite:
         paths = Paths.read(predictions, CODES)
         return [
             *self._outcomes(predictions, paths),
-            *_what_revision_did(paths),
+            *what_revision_did(paths),
             *_localisation(paths, stack(predictions["edit_mask"], np.uint8) > 0),
             *_by_steps(paths),
         ]
@@ -272,19 +272,6 @@ class ImageEditSuite:
 
 SIDES = ("source", "target")
 MEASURES = dataclasses.fields(EditMeasures)
-
-
-def _what_revision_did(paths: Paths) -> list[Score]:
-    """Per sample, in cells: mended and spoilt against the source, re-masked, revealed."""
-    was_right, is_right = paths.start == paths.solution, paths.final == paths.solution
-    remasks, reveals = paths.remasks().sum(0), paths.reveals().sum(0)  # [B, N]
-    return [
-        mean("fixed", (~was_right & is_right).sum(-1)),
-        mean("broken", (was_right & ~is_right).sum(-1), better="lower"),
-        mean("remasked", remasks.sum(-1), better="neither"),
-        mean("revealed", reveals.sum(-1), better="neither"),
-        mean("oscillating", (remasks > 1).sum(-1), better="lower"),
-    ]
 
 
 def _localisation(paths: Paths, edit_mask: Bools) -> list[Score]:

@@ -18,7 +18,7 @@ from evaluation.decoder import Decoder
 from evaluation.intervals import bootstrap
 from evaluation.nearest import outlook
 from evaluation.paths import Bools, Ints, Paths, path_columns, replays, stack
-from evaluation.scores import mean, ratio, share
+from evaluation.scores import mean, ratio, share, what_revision_did
 from evaluation.suite import Score, register
 from models import Backbone, SudokuMDM, revise
 from models.history import HistoryState
@@ -135,7 +135,7 @@ class SudokuSuite:
         boards = Paths.read(predictions)
         return [
             *_outcomes(boards),
-            *_what_revision_did(boards),
+            *what_revision_did(boards),
             *_localisation(boards, _read_beliefs(predictions)),
             *_by_forward_passes(boards),
             *_by_wrong_cells(boards),
@@ -199,19 +199,6 @@ def _outcomes(boards: Paths) -> list[Score]:
             mean("ceiling", chances, unit="share", better="neither"),
         ]
     return scores
-
-
-def _what_revision_did(boards: Paths) -> list[Score]:
-    """Per board: cells mended, spoilt, re-masked, revealed, and re-masked more than once."""
-    was_right, is_right = boards.start == boards.solution, boards.final == boards.solution
-    remasks, reveals = boards.remasks().sum(0), boards.reveals().sum(0)  # [B, N]
-    return [
-        mean("fixed", (~was_right & is_right).sum(-1)),
-        mean("broken", (was_right & ~is_right).sum(-1), better="lower"),
-        mean("remasked", remasks.sum(-1), better="neither"),
-        mean("revealed", reveals.sum(-1), better="neither"),
-        mean("oscillating", (remasks > 1).sum(-1), better="lower"),
-    ]
 
 
 def _read_beliefs(predictions: pa.Table) -> NDArray[np.floating] | None:

@@ -66,8 +66,13 @@ def test_predictions_do_not_depend_on_how_samples_are_cut():
 
 
 def test_a_response_is_never_revealed_at_once():
-    with pytest.raises(ValueError, match="set reveal_count"):
-        SUITE.predict(small_model(), range(1), Decoder())
+    with pytest.raises(ValueError, match="reveals every MASK at once here.*set reveal_within"):
+        SUITE.adapt(Decoder())
+
+
+def test_it_cannot_be_told_where_mistakes_are():
+    with pytest.raises(ValueError, match="start oracle is for samples that begin with mistakes"):
+        SUITE.adapt(Decoder(start="oracle", settings={"reveal_within": 0.5}))
 
 
 @pytest.mark.parametrize(
