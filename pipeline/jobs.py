@@ -4,10 +4,12 @@ A unit is retried when its worker dies; an error of ours ends the job at once, a
 stays. Only a bounded number of units is under way, so memory does not grow with their number.
 """
 
+import collections
 import contextlib
 import functools
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -15,6 +17,8 @@ from pipeline.memory import keep_memory
 
 WORKER_RETRIES = 20
 """Times a unit is tried again when its worker or node dies."""
+CALL_SECONDS = 0.1
+"""Work that a call to a worker should hold, where units are small."""
 OBJECT_STORE_BYTES = 256 << 20
 """Results are manifest rows: a small store is enough."""
 
@@ -24,26 +28,24 @@ class JobError(RuntimeError):
 
 
 @contextlib.contextmanager
-def ray_session(workers: int | None) -> Iterator[int]:
+def ray_session(workers: int | None) -> Iterator[None]:
     """Join the cluster that RAY_ADDRESS or a submitted job names, or start a local one.
 
-    Yields how many units to keep under way: on a cluster as many as `workers`, if given, and else
-    enough that no core waits. Within another session it is that one; with 0 workers there is none.
+    Within another session it is that one; with 0 workers there is none.
     """
     if workers == 0:
-        yield 1
+        yield
         return
     logging.getLogger("ray").setLevel(logging.ERROR)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    on_cluster = bool(os.environ.get("RAY_ADDRESS"))
-    if not on_cluster:  # a local Ray listens on this machine only
+    if not _on_cluster():  # a local Ray listens on this machine only
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     import ray
 
     if ray.is_initialized():
-        yield workers or 2 * int(ray.cluster_resources().get("CPU", 1))
+        yield
         return
-    if on_cluster:
+    if _on_cluster():
         ray.init(log_to_driver=False, logging_level=logging.ERROR)
     else:
         ray.init(
@@ -56,10 +58,13 @@ def ray_session(workers: int | None) -> Iterator[int]:
             _node_ip_address="127.0.0.1",
         )
     try:
-        cores = int(ray.cluster_resources().get("CPU", 1))
-        yield workers if workers and on_cluster else 2 * cores
+        yield
     finally:
         ray.shutdown()
+
+
+def _on_cluster() -> bool:
+    return bool(os.environ.get("RAY_ADDRESS"))
 
 
 def run_tasks(
@@ -69,18 +74,31 @@ def run_tasks(
     workers: int | None,
     num_gpus: float = 0.0,
 ) -> Iterator[Any]:
-    """Results of function(unit), in the order they come; in this process when workers is 0."""
+    """Results of function(unit), in the order they come; in this process when workers is 0.
+
+    Units that take a few milliseconds go to a worker several at a time, so that the milliseconds of
+    Ray's own do not show. A core has its next ones waiting; on a cluster that others use too, no
+    more than `workers` run at once.
+    """
     units = list(units)
     if workers == 0 or not units:
         yield from map(function, units)
         return
-    with ray_session(workers) as most:
+    with ray_session(workers):
         import ray
 
-        actors_that_fit(ray.cluster_resources(), num_gpus)
+        room = actors_that_fit(ray.cluster_resources(), num_gpus)
+        most = workers if workers and _on_cluster() else 2 * room
         task = ray.remote(num_cpus=1, num_gpus=num_gpus, max_retries=WORKER_RETRIES)(_call)
-        shipped = ray.put(function)
-        yield from _bounded(lambda unit: task.remote(shipped, unit), units, most)
+        queue, size = collections.deque(units), 1
+
+        def batches() -> Iterator[list[Any]]:
+            while queue:
+                yield [queue.popleft() for _ in range(min(size, len(queue)))]
+
+        for results, seconds in _bounded(lambda b: task.remote(function, b), batches(), most):
+            size = max(1, int(CALL_SECONDS * len(results) / max(seconds, 1e-6)))
+            yield from results
 
 
 def run_actors(
@@ -107,18 +125,25 @@ def run_actors(
             max_task_retries=WORKER_RETRIES,
         )(_Worker)
         room = actors_that_fit(ray.cluster_resources(), num_gpus)
-        idle: list[Any] = [
-            worker.remote(make) for _ in range(min(workers or room, room, len(units)))
-        ]
+        most = min(workers or room, room, len(units))
+        idle: list[Any] = [worker.remote(make) for _ in range(most)]
         busy: dict[Any, Any] = {}
+        waiting = len(units)
 
         def start(unit: Any) -> Any:
+            nonlocal waiting
+            waiting -= 1
             actor = idle.pop()
             reference = actor.run.remote(unit)
             busy[reference] = actor
             return reference
 
-        yield from _bounded(start, units, len(idle), lambda done: idle.append(busy.pop(done)))
+        def rest(done: Any) -> None:
+            actor = busy.pop(done)
+            if waiting:  # else it is let go: one that lost its node may wait for the core
+                idle.append(actor)
+
+        yield from _bounded(start, units, most, rest)
 
 
 def actors_that_fit(resources: Mapping[str, float], num_gpus: float) -> int:
@@ -135,9 +160,11 @@ def actors_that_fit(resources: Mapping[str, float], num_gpus: float) -> int:
     return room
 
 
-def _call(function: Callable[[Any], Any], unit: Any) -> Any:
+def _call(function: Callable[[Any], Any], units: list[Any]) -> tuple[list[Any], float]:
     keep_memory()
-    return function(unit)
+    start = time.perf_counter()
+    results = [function(unit) for unit in units]
+    return results, time.perf_counter() - start
 
 
 class _Worker:
@@ -152,7 +179,7 @@ def _bounded(
     start: Callable[[Any], Any],
     units: Iterable[Any],
     most: int,
-    on_done: Callable[[Any], None] = lambda done: None,
+    on_done: Callable[[Any], object] = lambda done: None,
 ) -> Iterator[Any]:
     """Keep at most this many units under way; yield what finishes, raise what fails."""
     import ray

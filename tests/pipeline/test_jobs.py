@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -225,6 +226,47 @@ def test_a_lost_node_is_made_up_for(calm, tmp_path):
         assert driver.returncode == 0, stderr
         assert shards_of(tmp_path / "data") == calm
     finally:
+        cluster.shutdown()
+
+
+def wait_for_the_mark(mark):
+    """A worker that says where it runs, and works for a moment."""
+    node = ray_node()
+
+    def work(unit):
+        (mark / f"{unit}-{node}").touch()
+        time.sleep(0.5)
+        return unit
+
+    return work
+
+
+def ray_node():
+    import ray
+
+    return ray.get_runtime_context().get_node_id()
+
+
+@pytest.mark.slow
+def test_an_actor_that_lost_its_node_goes_on_where_another_is_done(tmp_path):
+    """Two nodes of one core each: what the lost one had is done on the other's core."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    assert not ray.is_initialized(), "run this test in a process of its own: -m slow"
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        second = cluster.add_node(num_cpus=1)
+        cluster.wait_for_nodes()
+        ray.init(address=cluster.address, log_to_driver=False)
+        results = run_actors(partial(wait_for_the_mark, tmp_path), range(8), workers=2)
+        done = [next(results)]
+        while not list(tmp_path.glob(f"*-{second.node_id}")):
+            time.sleep(0.05)
+        cluster.remove_node(second, allow_graceful=False)
+        assert sorted(done + list(results)) == list(range(8))
+    finally:
+        ray.shutdown()
         cluster.shutdown()
 
 
