@@ -143,7 +143,11 @@ def run_actors(
             if waiting:  # else it is let go: one that lost its node may wait for the core
                 idle.append(actor)
 
-        yield from _bounded(start, units, most, rest)
+        try:
+            yield from _bounded(start, units, most, rest)
+        finally:
+            for actor in (*idle, *busy.values()):  # an error leaves them at work
+                ray.kill(actor)
 
 
 def actors_that_fit(resources: Mapping[str, float], num_gpus: float) -> int:
