@@ -5,6 +5,7 @@ remask source RECIPE           clean sequences → examples
 remask probe RECIPE            frozen backbone → proposals
 remask build RECIPE            proposals → trajectory shards (runs what is missing before)
 remask shards URI              the manifest: list, show, verify, tv-bound
+remask vq RECIPE               pictures → an image tokeniser
 remask train RECIPE            shards → a model, by DeepSpeed's launcher
 remask merge ADAPTER OUTPUT    a LoRA adapter and its model → one model
 remask eval RECIPE             checkpoints → predictions and scores, as Ray tasks
@@ -26,6 +27,7 @@ VERBS = {
     "probe": "pipeline.probe",
     "build": "pipeline.build",
     "shards": "pipeline.shards",
+    "vq": "training.vq",
     "train": "training.launch",
     "merge": "training.merge",
     "eval": "evaluation.evaluate",

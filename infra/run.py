@@ -18,7 +18,7 @@ from rich.console import Console
 
 from pipeline.recipe import load_recipe
 
-STAGES = ("source", "probe", "build", "train", "merge", "eval", "report")
+STAGES = ("source", "probe", "build", "vq", "train", "merge", "eval", "report")
 
 
 @dataclass(frozen=True, kw_only=True)

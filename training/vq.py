@@ -2,7 +2,7 @@
 
 A run that was killed leaves nothing and starts anew; one that is done is left as it is.
 
-    python -m training.vq training/recipes/shapes_vq.yaml
+    remask vq training/recipes/shapes_vq.yaml
     python -m training.vq training/recipes/emoji_vq.yaml pairs.folder=my/pngs tokenizer.patch=8
 
 It writes OUTPUT/tokenizer, for `source.tokenizer` of a build, and OUTPUT/scores.json.
