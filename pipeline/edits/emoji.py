@@ -21,7 +21,7 @@ import numpy as np
 from PIL import Image
 
 from pipeline.edits.pair import split_words
-from pipeline.edits.scenes import EDITS, ScenePairs, Thing
+from pipeline.edits.scenes import EDITS, LOOK_EDITS, ScenePairs, Thing
 from pipeline.images import Picture, read_picture
 from pipeline.rows import hash_share
 from pipeline.storage import absolute
@@ -80,6 +80,9 @@ class EmojiPairs(ScenePairs):
     there are fewer."""
     people: int = 24
     """The same of those that come in skin tones; `tone` needs them."""
+    changed_share: float = 0.5
+    """Of the things in a scene yet to be edited, the share that has a colour or tone not its own:
+    so a look that an instruction asks for has been seen, though not asked for in these words."""
     categories: tuple[str, ...] = ("Animals & Nature", "Food & Drink", "Objects", "Activities")
     """Of the objects, where the folder says them."""
 
@@ -90,6 +93,8 @@ class EmojiPairs(ScenePairs):
                 f"objects and people must be more than the {self.things[1]} things of a scene, got "
                 f"{self.objects} and {self.people}"
             )
+        if not 0 <= self.changed_share <= 1:
+            raise ValueError(f"changed_share must lie in [0, 1], got {self.changed_share}")
 
     @classmethod
     def known_edits(cls) -> tuple[str, ...]:
@@ -97,13 +102,19 @@ class EmojiPairs(ScenePairs):
 
     def random_thing(self, rng: np.random.Generator) -> Thing:
         names = list(self._chosen)
-        return Thing(names[rng.integers(len(names))])
+        thing = Thing(names[rng.integers(len(names))])
+        looks = [
+            x for edit in LOOK_EDITS if edit in self.edits for x in self.other_looks(thing, edit)
+        ]
+        if looks and rng.random() < self.changed_share:
+            return Thing(thing.name, looks[rng.integers(len(looks))])
+        return thing
 
     def other_looks(self, thing: Thing, edit: str) -> tuple[str, ...]:
         emoji = self._chosen[thing.name]
-        if edit == "tone":
-            return tuple(emoji.tones)
-        return () if emoji.tones else emoji.hues
+        toned = tuple(emoji.tones)
+        looks = toned if edit == "tone" else () if toned else emoji.hues
+        return tuple(look for look in looks if look != thing.look)
 
     def draw(self, canvas: Picture, thing: Thing) -> None:
         emoji = self._chosen[thing.name]

@@ -143,13 +143,22 @@ def test_skin_tones_and_colours_of_a_package(tmp_path):
         "boy": set(TONES.values()),
         "girl": set(TONES.values()),
     }
-    pairs = EmojiPairs(folder=folder, side=32, edits=("tone",))
-    for number in range(8):
+    pairs = EmojiPairs(folder=folder, side=32, edits=("tone",), changed_share=0.5)
+    was_changed = set()
+    for number in range(16):
         edit = pairs.edit("train", number)
-        name, look = edit.after.things[edit.cell].name, edit.after.things[edit.cell].look
-        assert edit.instruction == f"give the {name} {look} skin"
-        assert name in people
+        before, after = edit.before.things[edit.cell], edit.after.things[edit.cell]
+        was_changed.add(bool(before.look))
+        assert edit.instruction == f"give the {before.words} {after.look} skin"
+        assert before.look != after.look
+        assert after.name in people
         assert not pairs.pair("train", number).is_equal
+    assert was_changed == {True, False}
+    natural = dataclasses.replace(pairs, changed_share=0.0)
+    looks = {
+        thing.look for n in range(16) for thing in natural.edit("train", n).before.things if thing
+    }
+    assert looks == {""}
 
 
 def test_any_folder_of_pictures_will_do_and_grey_ones_keep_their_colour(tmp_path):
