@@ -86,7 +86,8 @@ def fit_to_masks(decoder: Decoder, steps: int) -> Decoder:
     if is_revision and policy.reveals_all:
         raise ValueError(
             "policy revision reveals every MASK at once here, and answers start from MASKs alone; "
-            "set reveal_within (0.5 of the steps, say), reveal_count or reveal_threshold"
+            "set draft_share or reveal_within (0.5 of the steps, say), reveal_count or "
+            "reveal_threshold"
         )
     most = max(1, steps - 1) if is_revision else steps
     return dataclasses.replace(decoder, max_steps=decoder.max_steps or most)

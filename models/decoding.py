@@ -87,6 +87,10 @@ class RevisionPolicy:
     reveal_within: float | None = None
     """Reveal as many per step, the most confident first, as keep a row on course to be full after
     this share of the steps; what is left of them is for revision."""
+    draft_share: float | None = None
+    """Write a draft in this share of the steps, the most confident first, without a second look;
+    then revise it. The past starts anew with the draft: a model is trained on wrong tokens that
+    stand from the start, so one that sees its past trusts whatever it saw revealed."""
     block_length: int | None = None
     """Open blocks of this many editable positions from left to right, each when those before it
     hold no MASK; one block when none."""
@@ -116,6 +120,8 @@ class RevisionPolicy:
             raise ValueError("give one of reveal_count, reveal_threshold and reveal_within")
         if self.reveal_within is not None and not 0 < self.reveal_within <= 1:
             raise ValueError(f"reveal_within must lie in (0, 1], got {self.reveal_within}")
+        if self.draft_share is not None and not 0 < self.draft_share < 1:
+            raise ValueError(f"draft_share must lie between 0 and 1, got {self.draft_share}")
         if self.reveal_threshold is not None and not 0 < self.reveal_threshold <= 1:
             raise ValueError(f"reveal_threshold must lie in (0, 1], got {self.reveal_threshold}")
         if not 0 <= self.margin < math.inf:
@@ -133,6 +139,10 @@ class RevisionPolicy:
 
     def act(self, view: View) -> tuple[Tensor, Tensor]:
         may_remask, may_reveal = view.is_visible, view.is_masked
+        if view.step < self.draft_steps(view.max_steps):
+            return torch.zeros_like(may_remask), self._on_course(
+                view, may_reveal, self.draft_steps(view.max_steps)
+            )
         if self.block_length is not None:
             block = block_index(view.editable, self.block_length)
             opened = open_block(block, view.is_masked)
@@ -145,7 +155,14 @@ class RevisionPolicy:
         return self._remask(view.beliefs, may_remask), self._reveal(view, may_reveal)
 
     def is_finished(self, now: Standing) -> Tensor:
-        return now.idle_steps >= self.patience
+        is_drafting = now.step <= self.draft_steps(now.max_steps) != 0
+        return (now.idle_steps >= self.patience) & (not is_drafting)
+
+    def draft_steps(self, max_steps: int) -> int:
+        """How many steps write the draft."""
+        if self.draft_share is None:
+            return 0
+        return min(max(1, round(self.draft_share * max_steps)), max_steps - 1)
 
     def _remask(self, beliefs: Beliefs, eligible: Tensor) -> Tensor:
         remask = eligible & (beliefs.doubt > self.margin)  # a tie keeps
@@ -156,22 +173,27 @@ class RevisionPolicy:
     @property
     def reveals_all(self) -> bool:
         """Is every masked position revealed at once, as the rule is printed?"""
-        return self.reveal_count is self.reveal_threshold is self.reveal_within is None
+        ways = (self.reveal_count, self.reveal_threshold, self.reveal_within, self.draft_share)
+        return all(way is None for way in ways)
 
     def _reveal(self, view: View, eligible: Tensor) -> Tensor:
         beliefs = view.beliefs
         if self.reveal_within is not None:
             steps = max(1, round(self.reveal_within * view.max_steps))
-            total = view.editable.sum(-1, keepdim=True)
-            due = -(-total * min(view.step + 1, steps) // steps)
-            count = (due - view.is_visible.sum(-1, keepdim=True)).clamp(min=1)
-            return highest(beliefs.confidence, eligible, count)
+            return self._on_course(view, eligible, steps)
         if self.reveal_count is not None:
             return highest(beliefs.confidence, eligible, self.reveal_count)
         if self.reveal_threshold is not None:
             sure = eligible & (beliefs.confidence >= math.log(self.reveal_threshold))
             return sure | highest(beliefs.confidence, eligible, 1)
         return eligible
+
+    def _on_course(self, view: View, eligible: Tensor, steps: int) -> Tensor:
+        """As many, the most confident first, as keep a row on course to be full after `steps`."""
+        total = view.editable.sum(-1, keepdim=True)
+        due = -(-total * min(view.step + 1, steps) // steps)
+        count = (due - view.is_visible.sum(-1, keepdim=True)).clamp(min=1)
+        return highest(view.beliefs.confidence, eligible, count)
 
 
 @torch.no_grad()
@@ -293,6 +315,8 @@ def _revise_batch(
         rows.keep(now.is_masked.any(-1) | ~policy.is_finished(now))
         if rows.index.numel() == 0:
             break
+        if isinstance(policy, RevisionPolicy) and step == policy.draft_steps(max_steps):
+            rows.start_anew()
         view, passes = _look(backbone, rows, policy, step, max_steps, seed)
         remask, reveal = policy.act(view)
         _apply(rows, record, view, remask, reveal, passes)
@@ -347,6 +371,12 @@ class _Rows:
             mask_id=mask_id,
             noise=Noise(seed, step, self.row_ids),
         )
+
+    def start_anew(self) -> None:
+        """Forget all states before the next."""
+        self.history.clear()
+        if self.guide is not None:
+            self.guide.clear()
 
     def keep(self, wanted: Tensor) -> None:
         """Let the other rows go."""

@@ -79,6 +79,10 @@ class Guide:
             contrasts.append(self._run(blind, None, attention_mask, guided, self._guidance.image))
         return contrasts
 
+    def clear(self) -> None:
+        """Forget all states."""
+        self._history.clear()
+
     def select(self, rows: Tensor) -> None:
         """Keep only these rows of the batch."""
         self._history.select(rows)

@@ -30,6 +30,7 @@ POLICIES = {
     "top_k": RevisionPolicy(reveal_count=2, remask_cap=1),
     "threshold in blocks": RevisionPolicy(reveal_threshold=0.5, block_length=5, margin=0.1),
     "released": RevisionPolicy(**RevisionPolicy.PRESETS["released"]),
+    "draft": RevisionPolicy(draft_share=0.5),
     "sampled": RevisionPolicy(sampling=Sampling(temperature=0.7, top_p=0.9), patience=3),
     "low confidence": Absorbing(),
     "random in blocks": Absorbing(order="random", block_length=4),
@@ -148,6 +149,31 @@ def test_reveal_within_fills_a_row_in_that_share_of_the_steps():
     assert torch.equal(paced.trajectory, counted.trajectory)
     assert RevisionPolicy().reveals_all
     assert not RevisionPolicy(reveal_within=0.5).reveals_all
+
+
+def test_a_draft_is_written_without_a_second_look():
+    doubtful = log_probs([[0.8, 0.1, 0.1]] * 4)
+    script = [CONFIDENCES, doubtful, doubtful, doubtful, doubtful]
+    out = decode(script, [M] * 4, 3, policy=RevisionPolicy(draft_share=0.5), max_steps=4)
+    assert out.trajectory[1, 0].tolist() == [M, 1, 2, M]
+    assert (out.trajectory[2] != M).all()
+    assert (out.actions[2] == REMASK).all()
+    assert not RevisionPolicy(draft_share=0.5).reveals_all
+
+
+def test_a_draft_is_revised_as_if_it_had_been_given(model):
+    """The past starts anew with it; the same model and states with their past do otherwise."""
+    blank = torch.zeros(64, 16, dtype=torch.long)
+    blank[:, 0] = torch.arange(64) % 4 + 1
+    editable = blank == M
+    settings = {"editable": editable, "history": HistoryConfig(decay=0.9)}
+    whole = revise(model, blank, policy=RevisionPolicy(draft_share=0.5), max_steps=8, **settings)
+    draft = whole.trajectory[4].long()
+    assert (draft != M).all()
+    again = revise(model, draft, policy=RevisionPolicy(), max_steps=4, **settings)
+    assert torch.equal(whole.tokens, again.tokens)
+    paced = revise(model, blank, policy=RevisionPolicy(reveal_within=0.5), max_steps=8, **settings)
+    assert not torch.equal(whole.tokens, paced.tokens)
 
 
 def test_reveal_threshold_reveals_the_sure_and_always_one():
@@ -416,6 +442,7 @@ def test_bad_starts_are_refused(model, starts):
     [
         ({"reveal_count": 1, "reveal_threshold": 0.5}, "give one of"),
         ({"reveal_within": 1.5}, r"reveal_within must lie in \(0, 1\], got 1.5"),
+        ({"draft_share": 1.0}, "draft_share must lie between 0 and 1, got 1.0"),
         ({"reveal_count": 0}, "reveal_count must be at least 1, got 0"),
         ({"reveal_threshold": 0.0}, r"reveal_threshold must lie in \(0, 1\], got 0.0"),
         ({"block_length": 0}, "block_length must be at least 1"),
