@@ -1,13 +1,14 @@
 """Image edits in the report: what each method made of the same samples, in small PNG files."""
 
 import base64
+import io
 from collections.abc import Mapping
 from html import escape
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
 from evaluation.results import Evaluation
 from pipeline.edits import EditPair
@@ -21,6 +22,8 @@ GREY = 170
 """Level of a masked cell."""
 STRIPE = 3
 """Pixels of a stripe over a cell that was re-masked."""
+TILE, LINE, PAD = 160, 24, 4
+"""Of the sheet, in pixels: a picture with its margins, a line of text, a margin."""
 
 
 def draw_edit(
@@ -91,13 +94,54 @@ def _pixels(cells: Bools, picture: Picture) -> Bools:
     return cells.repeat(rows, 0).repeat(columns, 1)
 
 
-def draw_gallery(evaluation: Evaluation) -> str:
-    """A section with a table for every sample, a row for every run that shows it; or nothing."""
+def draw_sheet(evaluation: Evaluation) -> Picture:
+    """One picture of the samples: source and target, then what each run made of it.
+
+    Raises:
+        ValueError: No sample has pictures.
+    """
+    samples = _samples(evaluation)
+    if not samples:
+        raise ValueError(f"{evaluation.uri} has no edited pictures to show")
+    rows = []
+    for runs in samples.values():
+        first = runs[0][1]
+        shown = [("source", first["pictures"]["source"]), ("target", first["pictures"]["target"])]
+        for name, sample in runs:
+            label = name.partition(", ")[2]  # without the suite, which they share
+            shown.append((label, sample["pictures"]["edit"]))
+            if not any(0 in state for state in sample["states"][:1]):
+                shown.append(("its re-masked cells", sample["pictures"]["mask"]))
+        rows.append((first["instruction"], shown))
+    width = TILE * max(len(shown) for _, shown in rows)
+    sheet = Image.new("RGB", (width, (TILE + LINE) * len(rows) + LINE), "white")
+    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=LINE * 0.6)
+    for column, (label, _) in enumerate(rows[0][1]):
+        pen.text((column * TILE + PAD, PAD), label, "black", font)
+    for row, (instruction, shown) in enumerate(rows):
+        top = LINE + row * (TILE + LINE)
+        pen.text((PAD, top + PAD), instruction, "black", font)
+        for column, (_, picture) in enumerate(shown):
+            drawn = Image.open(io.BytesIO(base64.b64decode(picture)))
+            size = (TILE - 2 * PAD, TILE - 2 * PAD)
+            drawn = drawn.resize(size, Image.Resampling.NEAREST)
+            sheet.paste(drawn, (column * TILE + PAD, top + LINE))
+    return np.asarray(sheet)
+
+
+def _samples(evaluation: Evaluation) -> dict[str, list[tuple[str, Mapping[str, Any]]]]:
+    """The samples with pictures, by id, each with the runs that show it and their names."""
     samples: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for entry in evaluation.showcase:
         for sample in entry["samples"]:
             if "pictures" in sample:
                 samples.setdefault(sample["id"], []).append((run_name(entry), sample))
+    return samples
+
+
+def draw_gallery(evaluation: Evaluation) -> str:
+    """A section with a table for every sample, a row for every run that shows it; or nothing."""
+    samples = _samples(evaluation)
     if not samples:
         return ""
     shown = "".join(_article(runs) for runs in samples.values())

@@ -2,6 +2,7 @@
 
     remask report runs/sudoku/eval
     remask report runs/sudoku/eval runs/sudoku4/eval --output sudoku.html
+    remask report runs/emoji/eval --sheet edits.png
 
 The folders are what `remask eval` wrote, on any storage. The page needs no network and opens in any
 browser; without --output it is report.html in the first folder.
@@ -9,8 +10,10 @@ browser; without --output it is report.html in the first folder.
 
 import argparse
 
+from evaluation.gallery import draw_sheet
 from evaluation.page import render
 from evaluation.results import read_evaluation
+from pipeline.images import to_png
 from pipeline.storage import Storage, StorageError
 
 
@@ -22,9 +25,13 @@ def main(argv: list[str] | None = None) -> None:
         "folders", nargs="+", metavar="EVAL_FOLDER", help="outputs of `remask eval`"
     )
     parser.add_argument("--output", help="file to write (default: report.html in the first folder)")
+    parser.add_argument("--sheet", help="also draw edited pictures side by side into this PNG file")
     arguments = parser.parse_args(argv)
     try:
         written = write_report(arguments.folders, arguments.output)
+        if arguments.sheet:
+            sheet = to_png(draw_sheet(read_evaluation(arguments.folders[0])))
+            _write(arguments.sheet, sheet, "--sheet")
     except ValueError as error:
         parser.exit(2, f"remask report: {' '.join(str(error).split())}\n")
     except StorageError as error:
@@ -35,13 +42,17 @@ def main(argv: list[str] | None = None) -> None:
 def write_report(folders: list[str], output: str | None = None) -> str:
     """Write the report of some folders, whole or not at all; returns where it is."""
     page = render([read_evaluation(folder) for folder in folders])
-    folder, _, name = (output or f"{folders[0].rstrip('/')}/report.html").rpartition("/")
+    return _write(output or f"{folders[0].rstrip('/')}/report.html", page.encode(), "--output")
+
+
+def _write(file: str, data: bytes, option: str) -> str:
+    folder, _, name = file.rpartition("/")
     if not name:
-        raise ValueError(f"--output must be a file, got the folder {output}")
-    if output is not None and output.startswith("/") and not folder:
+        raise ValueError(f"{option} must be a file, got the folder {file}")
+    if file.startswith("/") and not folder:
         folder = "/"
     storage = Storage(folder or ".")
-    storage.write(name, page.encode())
+    storage.write(name, data)
     return storage.path(name)
 
 

@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from evaluation.gallery import GREY, MOST_PIXELS, draw_edit, heat, to_text, with_grey, with_stripes
+from evaluation.gallery import (
+    GREY,
+    LINE,
+    MOST_PIXELS,
+    PAD,
+    TILE,
+    draw_edit,
+    heat,
+    to_text,
+    with_grey,
+    with_stripes,
+)
 from evaluation.report import write_report
 from infra.cli import main
 from pipeline.edits import ShapePairs
@@ -65,6 +76,28 @@ def test_masked_and_remasked_cells_are_marked():
     assert dark.shape == (192, 192)
     assert 0.3 < dark[:96, :96].mean() < 0.7
     assert not dark[:, 96:].any()
+
+
+def test_a_sheet_has_source_target_and_what_each_run_made(tmp_path):
+    filled = edit_sample(states=[[0, 0, 0, 0], SOLUTION])
+    folder = make_folder(tmp_path, showcase=[edit_entry("sft", [filled]), edit_entry("rm")])
+    main(["report", str(folder), "--sheet", str(tmp_path / "sheet.png")])
+    sheet = np.array(Image.open(tmp_path / "sheet.png"))
+    columns = ("source", "target", "sft's edit", "rm's edit", "rm's re-masked cells")
+    assert sheet.shape == (2 * LINE + TILE, len(columns) * TILE, 3)
+    tiles = sheet[2 * LINE : 2 * LINE + TILE - 2 * PAD].reshape(-1, len(columns), TILE, 3)
+    side = TILE - 2 * PAD
+    for number, picture in ((0, PAIR.source), (1, PAIR.target), (2, PAIR.target), (3, PAIR.target)):
+        large = Image.fromarray(picture).resize((side, side), Image.Resampling.NEAREST)
+        assert np.array_equal(tiles[:, number, PAD:-PAD], np.array(large))
+    assert not np.array_equal(tiles[:, 4], tiles[:, 0])
+
+
+def test_a_sheet_needs_pictures(tmp_path, capsys):
+    folder = make_folder(tmp_path)
+    with pytest.raises(SystemExit, match="2"):
+        main(["report", str(folder), "--sheet", str(tmp_path / "sheet.png")])
+    assert "has no edited pictures to show" in capsys.readouterr().err
 
 
 def test_pictures_are_small():
