@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from models import Absorbing, Backbone, Sampling, load, revise
+from models import Backbone, load
 from models.history import HistoryState
 from pipeline import source
 from pipeline.command import main_for
@@ -58,7 +58,7 @@ def probe_examples(
         backbone: Frozen θ0.
         examples: What to probe on.
         config: k and mode.
-        rng: Decides which positions are masked together, and draws drafts.
+        rng: Decides in mode masked which positions are masked together.
         tokens_per_batch: Padded tokens in one forward pass; does not change what is found.
 
     Returns:
@@ -66,30 +66,25 @@ def probe_examples(
         is no candidate. Neither the target nor MASK nor an excluded id is among them.
     """
     _check_match(backbone, examples)
-    vocabulary, is_draft = examples.vocabulary, config.mode == "draft"
-    k = 1 if is_draft else min(config.k, len(vocabulary.allowed))
+    vocabulary = examples.vocabulary
+    k = min(config.k, len(vocabulary.allowed))
     candidates = np.zeros((*examples.target.shape, k), vocabulary.dtype)
     log_probs = np.full(candidates.shape, -np.inf, np.float16)
     allowed = torch.zeros(backbone.vocab_size, dtype=torch.bool)
     allowed[torch.from_numpy(vocabulary.allowed)] = True
     allowed = allowed.to(backbone.token_embedding.device) & backbone.allowed_ids
     passes = list(_passes(examples.editable, config, rng))
-    seed = int(rng.integers(1 << 63)) if is_draft else 0
     for rows, length in _batches(examples.lengths, tokens_per_batch):
         target = torch.from_numpy(examples.target[rows, :length].astype(np.int64))
         target = target.to(allowed.device)
         is_token = torch.from_numpy(examples.is_token[rows, :length]).to(allowed.device)
         for where in (chosen[rows, :length] for chosen in passes):
             read = torch.from_numpy(where).to(allowed.device)
-            shown = target
-            if config.mode != "clean":
-                shown = target.masked_fill(read, vocabulary.mask_id)
-            if is_draft:
-                written = _draft(backbone, shown, is_token, read, config, seed, rows)
-                ids, values = _where_wrong(written[read], target[read], allowed)
-            else:
-                hidden = _hidden(backbone, shown, is_token)
-                ids, values = _top_k(backbone, hidden[read], target[read], allowed, k)
+            shown = (
+                target.masked_fill(read, vocabulary.mask_id) if config.mode == "masked" else target
+            )
+            hidden = _hidden(backbone, shown, is_token)
+            ids, values = _top_k(backbone, hidden[read], target[read], allowed, k)
             if values.isnan().any():
                 first = int(read.nonzero()[int(values.isnan().any(-1).nonzero()[0]), 0])
                 name = examples.example_ids[rows[first]]
@@ -120,35 +115,6 @@ def _top_k(
         ids.append(best.indices)
         values.append(best.values.half())
     return torch.cat(ids), torch.cat(values)
-
-
-def _draft(
-    backbone: Backbone,
-    shown: Tensor,
-    is_token: Tensor,
-    read: Tensor,
-    config: ProposalConfig,
-    seed: int,
-    rows: np.ndarray,
-) -> Tensor:
-    """The masked positions as the model writes them by sampling, in a few steps."""
-    return revise(
-        backbone,
-        shown,
-        read,
-        policy=Absorbing(sampling=Sampling(temperature=1.0)),
-        max_steps=config.draft_steps,
-        attention_mask=is_token,
-        seed=seed,
-        row_ids=torch.from_numpy(rows),
-    ).tokens
-
-
-def _where_wrong(written: Tensor, target: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
-    """The one candidate of P positions and its log-probability, [P, 1]; -inf where it is none."""
-    is_wrong = (written != target) & allowed[written]
-    values = torch.where(is_wrong, 0.0, -math.inf)[:, None].half()
-    return torch.where(is_wrong, written, 0)[:, None], values
 
 
 def _batches(lengths: np.ndarray, most_tokens: int) -> Iterator[tuple[np.ndarray, int]]:

@@ -31,14 +31,10 @@ class ProposalConfig:
     """Candidates kept per position."""
     candidates: Literal["softmax", "uniform"] = "softmax"
     """Draw among the k by the model's probabilities, or all alike."""
-    mode: Literal["clean", "masked", "draft"] = "clean"
-    """Probe on the clean sequence, or with positions masked; `draft` fills the masked ones in
-    together, step by step, as the model would write them: one candidate each, where it is wrong."""
+    mode: Literal["clean", "masked"] = "clean"
+    """Probe on the clean sequence, or with positions masked."""
     mask_rate: float = 0.3
-    """Share of the editable positions masked together in modes masked and draft; every one has its
-    turn."""
-    draft_steps: int = 8
-    """Forward passes of a draft."""
+    """Share of the editable positions masked in one pass of mode masked; every one has its turn."""
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         {
@@ -56,8 +52,6 @@ class ProposalConfig:
             raise ValueError(f"k must be at least 1, got {self.k}")
         if not 0 < self.mask_rate <= 1:
             raise ValueError(f"mask_rate must lie in (0, 1], got {self.mask_rate}")
-        if self.draft_steps < 1:
-            raise ValueError(f"draft_steps must be at least 1, got {self.draft_steps}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,9 +72,8 @@ class Plan:
     def proposals_key(self) -> str:
         """Names the proposals: what the probe stage depends on."""
         config = self.recipe.proposal
-        masked = config.mask_rate if config.mode != "clean" else None
-        parts = [self.source_key, self.backbone, config.k, config.mode, masked]
-        return digest([*parts, config.draft_steps] if config.mode == "draft" else parts)
+        masked = config.mask_rate if config.mode == "masked" else None
+        return digest([self.source_key, self.backbone, config.k, config.mode, masked])
 
     @property
     def examples(self) -> Storage:

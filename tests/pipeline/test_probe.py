@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from models import Absorbing, Sampling, SudokuConfig, SudokuMDM, revise
+from models import SudokuConfig, SudokuMDM
 from models.history import HistoryState
 from pipeline import probe
 from pipeline.probe import _batches, probe_examples
@@ -88,61 +88,9 @@ def test_masked_probing_masks_every_position_once(backbone, mask_rate, monkeypat
     assert (candidates[examples.editable] != examples.target[examples.editable][:, None]).all()
 
 
-def test_a_draft_is_what_the_model_writes_by_itself(backbone):
-    """One step: a draw from the model's law at every masked position, kept where it is wrong."""
-    examples = boards(count=200)
-    candidates, log_probs = run(
-        backbone, examples, mode="draft", mask_rate=1.0, draft_steps=1, k=50
-    )
-    assert candidates.shape == (*examples.target.shape, 1)
-    is_wrong = np.isfinite(log_probs[..., 0])
-    assert not is_wrong[:, :4].any()
-    assert (candidates[is_wrong][:, 0] != examples.target[is_wrong]).all()
-    assert np.isin(candidates[is_wrong], (1, 2, 3, 4)).all()
-    shown = np.where(examples.editable, 0, examples.target)
-    inputs = HistoryState(backbone.history, backbone.token_embedding).update(
-        torch.from_numpy(shown).long()
-    )
-    logits = backbone.logits(inputs).detach()
-    law = logits[..., 1:].softmax(-1).numpy()  # [B, N, 4]
-    for digit in (1, 2, 3, 4):
-        can_be = examples.editable & (examples.target != digit)
-        drawn = is_wrong & (candidates[..., 0] == digit)
-        expected = law[..., digit - 1][can_be].sum()
-        assert drawn.sum() == pytest.approx(expected, abs=5 * math.sqrt(expected))
-
-
-def test_later_steps_of_a_draft_see_the_earlier_ones(backbone):
-    """Drafted over steps, tokens are what the same sampler gives; in one step they are others."""
-    examples = boards()
-    drafts = {
-        steps: run(backbone, examples, mode="draft", mask_rate=1.0, draft_steps=steps)[0]
-        for steps in (1, 12)
-    }
-    assert not np.array_equal(drafts[1], drafts[12])
-    written = revise(
-        backbone,
-        torch.from_numpy(np.where(examples.editable, 0, examples.target)).long(),
-        torch.from_numpy(examples.editable),
-        policy=Absorbing(sampling=Sampling(temperature=1.0)),
-        max_steps=12,
-        seed=draft_seed(examples),
-    ).tokens.numpy()
-    expected = np.where(written != examples.target, written, 0)
-    assert np.array_equal(drafts[12][..., 0], expected)
-
-
-def draft_seed(examples):
-    """What the probe draws after it has chosen what is masked together."""
-    rng = np.random.default_rng(0)
-    rng.random(examples.editable.shape)
-    return int(rng.integers(1 << 63))
-
-
-@pytest.mark.parametrize("mode", ["masked", "draft"])
-def test_the_batch_size_does_not_change_what_is_found(backbone, mode):
-    whole = run(backbone, boards(), mode=mode)
-    small = run(backbone, boards(), mode=mode, tokens_per_batch=20)
+def test_the_batch_size_does_not_change_what_is_found(backbone):
+    whole = run(backbone, boards(), mode="masked")
+    small = run(backbone, boards(), mode="masked", tokens_per_batch=20)
     assert np.array_equal(whole[0], small[0])
 
 
