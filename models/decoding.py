@@ -95,7 +95,8 @@ class RevisionPolicy:
     """Open blocks of this many editable positions from left to right, each when those before it
     hold no MASK; one block when none."""
     margin: float = 0.0
-    """Re-mask when log p(MASK) exceeds log p(token) by more than this many nats."""
+    """Re-mask when log p(MASK) exceeds log p(token) by more than this many nats. Below 0 it is eager:
+    where tokens contradict each other, each of them is likelier right than wrong."""
     remask_cap: int | None = None
     """Re-mask at most this many per step, the most doubted first."""
     max_remasks: int | None = None
@@ -124,8 +125,8 @@ class RevisionPolicy:
             raise ValueError(f"draft_share must lie between 0 and 1, got {self.draft_share}")
         if self.reveal_threshold is not None and not 0 < self.reveal_threshold <= 1:
             raise ValueError(f"reveal_threshold must lie in (0, 1], got {self.reveal_threshold}")
-        if not 0 <= self.margin < math.inf:
-            raise ValueError(f"margin must be 0 or more nats, got {self.margin}")
+        if not math.isfinite(self.margin):
+            raise ValueError(f"margin must be a number of nats, got {self.margin}")
         least_values = {"reveal_count": 1, "block_length": 1, "remask_cap": 0, "max_remasks": 0}
         for name, least in least_values.items():
             value = getattr(self, name)

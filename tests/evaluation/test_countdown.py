@@ -66,9 +66,7 @@ def test_predictions_do_not_depend_on_how_samples_are_cut():
 
 
 def test_a_response_is_never_revealed_at_once():
-    with pytest.raises(
-        ValueError, match="reveals every MASK at once here.*set draft_share"
-    ):
+    with pytest.raises(ValueError, match="reveals every MASK at once here.*set draft_share"):
         SUITE.adapt(Decoder())
 
 

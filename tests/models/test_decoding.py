@@ -83,10 +83,11 @@ def test_a_tie_keeps():
     assert out.actions[0, 0].tolist() == [KEEP]
 
 
-def test_margin_is_in_nats():
-    beliefs = [log_probs([[0.6, 0.3, 0.1]])]  # log 2 ≈ 0.693 nats of doubt
-    just_below = RevisionPolicy(margin=math.log(2) - 1e-3)
-    just_above = RevisionPolicy(margin=math.log(2) + 1e-3)
+@pytest.mark.parametrize(("mask", "token"), [(0.6, 0.3), (0.3, 0.6)])
+def test_margin_is_in_nats(mask, token):
+    beliefs = [log_probs([[mask, token, 0.1]])]  # log 2 ≈ 0.693 nats of doubt, or of trust
+    doubt = math.log(mask / token)
+    just_below, just_above = (RevisionPolicy(margin=doubt + x) for x in (-1e-3, 1e-3))
     assert decode(beliefs, [1], 3, policy=just_below).actions[0, 0].tolist() == [REMASK]
     assert decode(beliefs, [1], 3, policy=just_above).actions[0, 0].tolist() == [KEEP]
 
@@ -446,8 +447,8 @@ def test_bad_starts_are_refused(model, starts):
         ({"reveal_count": 0}, "reveal_count must be at least 1, got 0"),
         ({"reveal_threshold": 0.0}, r"reveal_threshold must lie in \(0, 1\], got 0.0"),
         ({"block_length": 0}, "block_length must be at least 1"),
-        ({"margin": -1.0}, "margin must be 0 or more nats, got -1.0"),
-        ({"margin": math.nan}, "margin must be 0 or more nats, got nan"),
+        ({"margin": math.inf}, "margin must be a number of nats, got inf"),
+        ({"margin": math.nan}, "margin must be a number of nats, got nan"),
         ({"remask_cap": -1}, "remask_cap must be at least 0"),
         ({"patience": 0}, "patience must be at least 1 step, got 0"),
     ],
