@@ -95,7 +95,7 @@ class RevisionPolicy:
     """Open blocks of this many editable positions from left to right, each when those before it
     hold no MASK; one block when none."""
     margin: float = 0.0
-    """Re-mask when log p(MASK) exceeds log p(token) by more than this many nats. Below 0 it is eager:
+    """Re-mask when log p(MASK) exceeds log p(token) by more than this many nats. Below 0 is eager:
     where tokens contradict each other, each of them is likelier right than wrong."""
     remask_cap: int | None = None
     """Re-mask at most this many per step, the most doubted first."""
