@@ -13,6 +13,8 @@ import importlib
 import importlib.util
 import sys
 
+from models.folder import CheckpointError
+
 
 def main(argv: list[str] | None = None) -> None:
     argv = sys.argv[1:] if argv is None else argv
@@ -27,7 +29,11 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(2)
     importlib.import_module("evaluation.harness")
     sys.argv = ["lm_eval", *argv]
-    importlib.import_module("lm_eval.__main__").cli_evaluate()
+    try:
+        importlib.import_module("lm_eval.__main__").cli_evaluate()
+    except CheckpointError as error:
+        print(f"remask harness: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pytest
 from evaluation.answers import extract_answer
 from evaluation.decoder import Decoder
 from evaluation.generation import generate
+from infra.cli import main
 from models import load
 from models.checkpoint import trained_history
 from tests.text_folders import write_llada, write_text_tokenizer
@@ -92,6 +93,15 @@ def test_an_empty_context_is_scored_after_the_end_token(model):
     (one,) = model(mc_num=4).loglikelihood([SimpleNamespace(args=("", "four"))], disable_tqdm=True)
     assert one[0] < 0
     assert one[1] is False
+
+
+def test_a_missing_checkpoint_is_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    arguments = ["--model", "remask", "--tasks", "arc_challenge", "--model_args"]
+    with pytest.raises(SystemExit, match="2"):
+        main(["harness", *arguments, f"checkpoint={tmp_path}/none"])
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"remask harness: there is no checkpoint folder at {tmp_path}/none")
 
 
 @pytest.mark.slow
