@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from models import P2, Absorbing, Guidance, ReMDM, RevisionPolicy, TwoPhase
 from models.config import from_mapping
-from models.decoding import Policy
+from models.policy import Policy
 
 POLICIES: dict[str, type] = {
     "revision": RevisionPolicy,

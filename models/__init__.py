@@ -4,7 +4,7 @@ from models.backbone import Backbone
 from models.baselines import P2, Absorbing, ReMDM
 from models.beliefs import Sampling
 from models.checkpoint import CheckpointError, create, fingerprint, load, save
-from models.decoding import RevisionPolicy, revise
+from models.decoding import revise
 from models.dream import DreamConfig, DreamMDM
 from models.edit_rows import EditLayout
 from models.guidance import Guidance
@@ -14,6 +14,7 @@ from models.image_tokens import ImageLayout
 from models.llada import LladaConfig, LladaMDM
 from models.lumina import LuminaConfig, LuminaMDM
 from models.masked_lm import MaskedLM, MaskedLMConfig
+from models.policy import RevisionPolicy
 from models.revision import Action, Revision
 from models.sudoku import SudokuConfig, SudokuMDM
 from models.tokenizer_folder import load_tokenizer, save_tokenizer, tokenizer_fingerprint

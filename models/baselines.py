@@ -12,7 +12,7 @@ from torch import Tensor
 
 from models import noise
 from models.beliefs import Ranking, Sampling
-from models.decoding import Standing, View, block_index, highest
+from models.policy import Standing, View, block_index, highest
 
 Order = Literal["low_confidence", "random", "entropy", "margin"]
 ReMDMKind = Literal["cap", "rescale", "conf", "loop"]

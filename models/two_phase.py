@@ -12,7 +12,7 @@ from torch import Tensor
 
 from models import noise
 from models.beliefs import Ranking, Sampling
-from models.decoding import Standing, View, highest
+from models.policy import Standing, View, highest
 
 
 @dataclass(frozen=True, kw_only=True)

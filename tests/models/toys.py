@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from models import Backbone, HistoryConfig
+from models import Backbone, HistoryConfig, revise
 
 
 class Scripted(Backbone):
@@ -43,3 +43,9 @@ class Scripted(Backbone):
 def log_probs(rows: list[list[float]]) -> Tensor:
     """Probabilities, a row per position, to logits [N, V]."""
     return torch.tensor(rows).log()
+
+
+def decode(script, tokens, vocab_size=4, **settings):
+    """One row revised by scripted beliefs, for a single step unless told otherwise."""
+    settings = {"max_steps": 1} | settings
+    return revise(Scripted(script, vocab_size), torch.tensor([tokens]), **settings)
