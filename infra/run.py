@@ -18,6 +18,8 @@ from rich.console import Console
 
 from pipeline.recipe import load_recipe
 
+STOPPED = 130
+"""Status of what Ctrl-C has ended."""
 STAGES = ("source", "probe", "build", "vq", "train", "merge", "eval", "report")
 
 
@@ -57,6 +59,10 @@ def main(argv: list[str] | None = None) -> None:
             continue
         console.print(f"[bold]{number} of {len(stages)}[/]  remask {shlex.join(stage)}")
         status = _run(stage)
+        if status == STOPPED:
+            said = f"remask run: stopped in stage {number}, {stage[0]}"
+            print(f"{said}; give the same command again to go on", file=sys.stderr)
+            raise SystemExit(STOPPED)
         if status:
             print(
                 f"remask run: stage {number}, {stage[0]}, ended with status {status}; mend it and "
@@ -81,13 +87,16 @@ def with_overrides(stages: tuple[str, ...], overrides: list[str]) -> list[list[s
 
 
 def _run(stage: list[str]) -> int:
-    """The status of a stage. Ctrl-C reaches it too, and it ends by itself."""
+    """The status of a stage. Ctrl-C reaches it too, and it ends by itself: training saves, and ends
+    well, though it is not done."""
+    is_stopped = False
     with subprocess.Popen([sys.executable, "-m", "infra.cli", *stage]) as process:
         while True:
             try:
-                return process.wait()
+                status = process.wait()
+                return STOPPED if is_stopped else status
             except KeyboardInterrupt:
-                continue
+                is_stopped = True
 
 
 if __name__ == "__main__":

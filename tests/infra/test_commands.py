@@ -247,3 +247,19 @@ def test_a_missing_checkpoint_is_named(tmp_path):
     assert done.returncode == 2
     assert f"there is no checkpoint folder at {tmp_path}/nowhere" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_ends_a_run_though_its_stage_ends_well(tmp_path):
+    """As training does, which saves and exits with 0; the next stage must not begin."""
+    stage = tmp_path / "stage"
+    stage.write_text("#!/bin/sh\nkill -INT $PPID\nsleep 1\nexit 0\n")
+    stage.chmod(0o755)
+    recipe = tmp_path / "run.yaml"
+    recipe.write_text("stages: [train a.yaml, eval b.yaml]\n")
+    code = f"import sys; sys.executable = {str(stage)!r}; from infra.run import main; "
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}main([{str(recipe)!r}])"], capture_output=True, text=True
+    )
+    assert done.returncode == 130
+    assert "2 of 2" not in done.stderr
+    assert "stopped in stage 1, train; give the same command again to go on" in done.stderr
