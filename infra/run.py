@@ -10,6 +10,7 @@ was. `VERB.key=value` changes a key in every stage of that verb.
 
 import argparse
 import shlex
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -89,14 +90,13 @@ def with_overrides(stages: tuple[str, ...], overrides: list[str]) -> list[list[s
 def _run(stage: list[str]) -> int:
     """The status of a stage. Ctrl-C reaches it too, and it ends by itself: training saves, and ends
     well, though it is not done."""
-    is_stopped = False
-    with subprocess.Popen([sys.executable, "-m", "infra.cli", *stage]) as process:
-        while True:
-            try:
-                status = process.wait()
-                return STOPPED if is_stopped else status
-            except KeyboardInterrupt:
-                is_stopped = True
+    interrupts = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
+    try:
+        status = subprocess.run([sys.executable, "-m", "infra.cli", *stage]).returncode
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return STOPPED if interrupts else status
 
 
 if __name__ == "__main__":
