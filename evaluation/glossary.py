@@ -29,7 +29,7 @@ MEANINGS = {
     "mask_recall": "of the cells that should change, those re-masked at some step",
     "edited_cells": "of the cells that should change, those as the target has them",
     "kept_cells": "of the cells that should stay, those that are as they were",
-    "unreadable": "samples left out because their files cannot be read",
+    "left_out": "samples whose files cannot be read, or whose rows the model is too short for",
     "solved": "responses whose steps are all true and reach the target",
     "true_steps": "of all steps written, those true by themselves",
     "returned": "of the positions re-masked, those that end as what they first were",

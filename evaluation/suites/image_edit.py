@@ -6,7 +6,6 @@ tokeniser makes of the source, so that its own losses are no edits; `evaluation/
 says how.
 """
 
-import contextlib
 import dataclasses
 import math
 from dataclasses import dataclass
@@ -96,9 +95,12 @@ class ImageEditSuite:
             )
 
     def predict(self, backbone: Backbone, samples: range, decoder: Decoder) -> pa.Table:
-        numbers, pairs = self._read(samples)
+        edits = dataclasses.replace(
+            self.edits, source_in="canvas" if decoder.start == "given" else "prompt"
+        )
+        numbers, pairs = self._read(edits, samples, backbone)
         source, target = (self.edits.encode([getattr(p, x) for p in pairs]) for x in SIDES)
-        revision = self._revise(backbone, pairs, numbers, (source, target), decoder)
+        revision = self._revise(backbone, edits, pairs, numbers, (source, target), decoder)
         edited = self.edits.decode(revision.trajectory[-1].long().view_as(source) - 1)
         measures = self._measure(pairs, edited, (source, target))
         answers: list[float | None] = [None] * len(pairs)
@@ -132,29 +134,40 @@ class ImageEditSuite:
         paths = Paths.read(predictions, CODES)
         return [self._shown(predictions, paths, i) for i in range(min(SHOWN, len(predictions)))]
 
-    def _read(self, samples: range) -> tuple[list[int], list[EditPair]]:
-        """The pairs that can be read, with their numbers."""
-        found = {}
+    def _read(
+        self, edits: ImageEditSource, samples: range, backbone: Backbone
+    ) -> tuple[list[int], list[EditPair]]:
+        """The pairs that can be read and whose rows the model takes, with their numbers."""
+        most = min(edits.max_length, backbone.max_length or edits.max_length)
+        found, reasons = {}, []
         for number in samples:
-            with contextlib.suppress(ImageError):
-                found[number] = self.edits.pairs.pair("held_out", number)
+            try:
+                pair = edits.pairs.pair("held_out", number)
+            except ImageError as error:
+                reasons.append(str(error))
+                continue
+            length = edits.row_length(pair.instruction)
+            if length <= most:
+                found[number] = pair
+            else:
+                reasons.append(f"{pair.pair_id} takes {length} tokens, the model {most}")
         if not found:
             raise ValueError(
-                f"none of the held-out pairs {samples.start} .. {samples[-1]} is there"
+                f"none of the held-out pairs {samples.start} .. {samples[-1]} can be used; "
+                f"the first: {reasons[0]}"
             )
         return list(found), list(found.values())
 
     def _revise(
         self,
         backbone: Backbone,
+        edits: ImageEditSource,
         pairs: list[EditPair],
         numbers: list[int],
         codes: tuple[Tensor, Tensor],
         decoder: Decoder,
     ) -> Revision:
         """The decode of the canvas's cells alone: codes plus 1, 0 for MASK, [K+1, B, cells]."""
-        source_in = "canvas" if decoder.start == "given" else "prompt"
-        edits = dataclasses.replace(self.edits, source_in=source_in)
         rows = [
             edits.row(pair.instruction, *grids) for pair, *grids in zip(pairs, *codes, strict=True)
         ]
@@ -241,7 +254,7 @@ class ImageEditSuite:
             share("exact", paths.exact(paths.final)),
             *(share(f"success_{k}", success[kinds == k]) for k in sorted({*kinds} - {""})),
             mean("forward_passes", paths.forward_passes, better="lower"),
-            mean("unreadable", np.array([self.num_samples - len(predictions)]), better="lower"),
+            mean("left_out", np.array([self.num_samples - len(predictions)]), better="lower"),
         ]
         if predictions["vqa"].null_count == 0:
             answers = predictions["vqa"].to_numpy()

@@ -119,6 +119,11 @@ class ImageEditSource:
         prompt = self.text.prompt(instruction, self._words)
         return self.layout.row(prompt, source, target, self.source_in)
 
+    def row_length(self, instruction: str) -> int:
+        """Tokens of an edit's row; pictures all have as many."""
+        blank = torch.zeros(self.grid, dtype=torch.long)
+        return len(self.row(instruction, blank, blank).target)
+
     @property
     def _words(self) -> tuple[str, ...]:
         return _words(self.pairs) if isinstance(self.text, WordText) else ()

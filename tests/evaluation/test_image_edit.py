@@ -73,7 +73,7 @@ def replayed(suite, table, path):
             for name in ("start", "solution")
         )
         revisions.append(np.stack(path(source, target)))
-    _, pairs = suite._read(range(suite.num_samples))
+    pairs = [suite.edits.pairs.pair("held_out", i) for i in range(suite.num_samples)]
     codes = [
         torch.from_numpy(
             np.stack([np.frombuffer(x.as_py(), CODES) for x in table[n]]).astype(np.int64) - 1
@@ -227,11 +227,30 @@ def test_unreadable_samples_are_counted(edits, model, tmp_path, monkeypatch):
     table = suite.predict(model, range(6), Decoder(max_steps=1))
     assert len(table) == 5
     out = figures(suite, table)
-    assert out["unreadable"].value == 1
+    assert out["left_out"].value == 1
     assert out["success"].count == 5
     (folder / "0-source.png").unlink()
-    with pytest.raises(ValueError, match="none of the held-out pairs 0 .. 0 is there"):
+    with pytest.raises(ValueError, match=r"pairs 0 .. 0 can be used; the first: .* no 0-source.png"):
         suite.predict(model, range(1), Decoder())
+
+
+def test_rows_longer_than_the_model_are_counted(edits, model, monkeypatch):
+    pairs = [edits.pairs.pair("held_out", number) for number in range(8)]
+    for start, source_in in (("given", "canvas"), ("blank", "prompt")):
+        placed = dataclasses.replace(edits, source_in=source_in)
+        lengths = [len(placed.examples("held_out", i, 1, None).target[0]) for i in range(8)]
+        assert lengths == [placed.row_length(pair.instruction) for pair in pairs]
+        most = min(lengths)
+        short = lengths.count(most)
+        assert short < 8
+        suite = ImageEditSuite(edits=edits, samples=8)
+        with monkeypatch.context() as patch:
+            patch.setattr(model, "max_length", most)
+            table = suite.predict(model, range(8), Decoder(start=start, max_steps=1))
+            assert figures(suite, table)["left_out"].value == 8 - short
+            patch.setattr(model, "max_length", most - 1)
+            with pytest.raises(ValueError, match=f"takes {lengths[0]} tokens, the model {most - 1}"):
+                suite.predict(model, range(8), Decoder(start=start))
 
 
 def test_settings_are_read_and_checked(edits, model, suite):
