@@ -193,11 +193,6 @@ def encode_noise(examples: Examples, columns: Columns, noise: Noise, horizon: in
     )
 
 
-def decode_examples(data: bytes, where: str) -> Examples:
-    """The inverse of `encode_examples`; `where` names the file in errors."""
-    return ExampleFile(data, where).decode()
-
-
 def decode_trajectories(data: bytes, where: str) -> TrajectoryRows:
     """The inverse of `encode_trajectories`; `where` names the file in errors."""
     file = TrajectoryFile(data, where)
@@ -217,6 +212,7 @@ class ExampleFile:
         return dict(zip(table.column_names, table.columns, strict=True))
 
     def decode(self) -> Examples:
+        """The inverse of `encode_examples`."""
         return _examples(self.columns, self._file.meta)
 
 

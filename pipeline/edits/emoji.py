@@ -194,8 +194,9 @@ def read_emoji(folder: str) -> tuple[Emoji, ...]:
     files = sorted(root.glob("*.png"))
     if not files:
         raise ValueError(
-            f"{folder} has no emoji: neither emoji.json (npm's emoji-datasource-twitter), nor "
-            "meta.jsonl, nor PNG files"
+            f"{folder} has no emoji: neither emoji.json, nor meta.jsonl, nor PNG files; `npm pack "
+            f"emoji-datasource-twitter@16.0.0` and `tar xf` of it in {root.parent} give "
+            f"{root.parent}/package"
         )
     return tuple(Emoji(path.stem.lower(), "", _read_file(path), {}) for path in files)
 

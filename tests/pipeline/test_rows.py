@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from pipeline import TrajectoryConfig, Uniform, sample_trajectories, state_at, states
 from pipeline.rows import (
+    ExampleFile,
     Examples,
     TrajectoryRows,
     Vocabulary,
-    decode_examples,
     decode_trajectories,
     encode_examples,
     encode_trajectories,
@@ -69,7 +69,7 @@ vocab_sizes = st.sampled_from([5, 256, 257, 65536, 65537])
 @given(lengths, vocab_sizes, st.integers(0, 2**32))
 def test_examples_survive_the_round_trip(lengths, vocab_size, seed):
     examples = draw_examples(lengths, vocab_size, seed)
-    assert_same(decode_examples(encode_examples(examples), "here"), examples)
+    assert_same(ExampleFile(encode_examples(examples), "here").decode(), examples)
 
 
 @given(lengths, vocab_sizes, st.sampled_from([2, 6, 300]), st.integers(0, 2**32))
@@ -146,7 +146,7 @@ def test_editable_positions_of_any_kind_survive():
     editable[3] = ~editable[3]
     changed = dataclasses.replace(examples, editable=editable)
     data = encode_examples(changed)
-    assert_same(decode_examples(data, "here"), changed)
+    assert_same(ExampleFile(data, "here").decode(), changed)
     column = pq.read_table(pa.BufferReader(data))["editable"].to_pylist()
     assert column[0] is None
     assert column[1] == bytes([0b01101101, 0b1])
@@ -159,7 +159,7 @@ def test_ids_that_do_not_fit_are_not_cut(vocab_size, token):
     target[0, 1] = token
     wide = dataclasses.replace(examples, target=target)
     if token in (14, 255):
-        assert decode_examples(encode_examples(wide), "here").target[0, 1] == token
+        assert ExampleFile(encode_examples(wide), "here").decode().target[0, 1] == token
     else:
         with pytest.raises(ValueError, match=f"{token} does not fit in . bits"):
             encode_examples(wide)
