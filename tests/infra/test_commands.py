@@ -1,11 +1,13 @@
 """The `remask` command as its users run it, with right and wrong input."""
 
+import fcntl
 import io
 import os
 import re
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -236,10 +238,17 @@ def test_ctrl_c_ends_without_a_traceback(checkpoint):
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(8)  # until it waits for boards
-    waiting.send_signal(signal.SIGINT)
+    waiting.stdin.write(f"{BOARD}\n")
+    waiting.stdin.flush()
+    while unread_bytes(waiting.stdin) and waiting.poll() is None:
+        time.sleep(0.1)
+    waiting.send_signal(signal.SIGINT)  # it waits for more boards
     _, stderr = waiting.communicate(timeout=60)
     assert (waiting.returncode, stderr) == (130, "remask: stopped\n")
+
+
+def unread_bytes(pipe):
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def test_a_missing_checkpoint_is_named(tmp_path):
