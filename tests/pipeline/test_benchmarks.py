@@ -1,5 +1,6 @@
 """Benchmarks read into records."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -127,6 +128,17 @@ def test_malformed_rows(name, change, message, write):
     read, row = READERS[name]
     with pytest.raises(ValueError, match=message):
         read(write(row | change))
+
+
+def test_compressed_files_are_read(tmp_path):
+    path = tmp_path / "rows.jsonl.gz"
+    whole = gzip.compress(f"{json.dumps(HUMANEVAL)}\n".encode())
+    path.write_bytes(whole)
+    assert [task.task_id for task in read_humaneval(str(path))] == ["HumanEval/7"]
+    for damaged in (whole[:-9], b"{}", gzip.compress(b"\xff")):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"cannot read .*rows.jsonl.gz: "):
+            read_humaneval(str(path))
 
 
 def test_a_line_that_is_no_json_is_named(tmp_path):
