@@ -2,8 +2,9 @@
 small text task of `pipeline/sources/countdown.py`."""
 
 import dataclasses
+import re
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,6 @@ from pipeline.sources.countdown import (
     ALPHABET,
     END,
     MASK,
-    STEP,
     CountdownSource,
     decode,
     encode,
@@ -29,6 +29,7 @@ from pipeline.sources.countdown import (
 
 SHOWN = 8
 """Samples for the player."""
+STEP = re.compile(r"(\d)([+-])(\d)=(\d)")
 
 
 @register
@@ -42,6 +43,7 @@ class CountdownSuite:
     prompts: int = 1000
     numbers: tuple[int, int] = (5, 5)
     largest: int = 4
+    signs: Literal["free", "given"] = "free"
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -136,10 +138,12 @@ class CountdownSuite:
 
     def _solved(self, rows: np.ndarray) -> np.ndarray:
         texts = [decode(row).partition(":") for row in rows]
-        return np.array([is_solution(prompt, end) for prompt, _, end in texts])
+        return np.array([is_solution(f"{prompt}:", end) for prompt, _, end in texts])
 
     def _source(self) -> CountdownSource:
-        return CountdownSource(train=0, held_out=1, numbers=self.numbers, largest=self.largest)
+        return CountdownSource(
+            train=0, held_out=1, numbers=self.numbers, largest=self.largest, signs=self.signs
+        )
 
 
 def _first_revealed(paths: Paths) -> np.ndarray:

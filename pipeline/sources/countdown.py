@@ -6,8 +6,12 @@ the row's end:
     8342=7:  8+3=9;9-4=5;5+2=7 ...
 
 The digits are used in their order; only the signs are free, so one has to look ahead. Nothing goes
-above 9 or below 0. Most prompts have several solutions, each step of which is easily checked. A
-token is a character of `ALPHABET`, at its index.
+above 9 or below 0. Most prompts have several solutions, each step of which is easily checked. With
+the signs given instead of what they come to, each prompt has one solution, a step at a time:
+
+    8+3-4+2:  8+3=9;9-4=5;5+2=7 ...
+
+A token is a character of `ALPHABET`, at its index.
 """
 
 import itertools
@@ -23,7 +27,7 @@ from pipeline.rows import Examples, Vocabulary, hash_share
 MASK, END = "_", "."
 ALPHABET = f"{MASK}{END}0123456789+-=;:"
 TOP = 9
-STEP = re.compile(r"(\d)([+-])(\d)=(\d)")
+FREE = re.compile(r"(\d+)=(\d):")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +42,8 @@ class CountdownSource:
     """Fewest and most digits of a prompt."""
     largest: int = 4
     """Of the digits after the first."""
+    signs: Literal["free", "given"] = "free"
+    """Are the signs to be found, for a number that is given, or given themselves?"""
     held_out_share: float = 0.1
     """Share of all prompts that is kept from training."""
 
@@ -56,7 +62,8 @@ class CountdownSource:
     def length(self) -> int:
         """Tokens of every row: the longest prompt and response, and one END."""
         most = self.numbers[1]
-        return (most + 3) + (6 * (most - 1) - 1) + 1
+        prompt = most + 3 if self.signs == "free" else 2 * most
+        return prompt + (6 * (most - 1) - 1) + 1
 
     def tokenizer_hash(self) -> str:
         return "characters"
@@ -96,6 +103,8 @@ class CountdownSource:
             signs = "".join("+-"[i] for i in rng.integers(0, 2, count - 1))
             response, target = work_out(digits, signs)
             prompt = f"{''.join(map(str, digits))}={target}:"
+            if self.signs == "given":
+                prompt = "".join(f"{a}{b}" for a, b in zip(digits, f"{signs}:", strict=True))
             if (hash_share(prompt.encode()) < self.held_out_share) == (split == "held_out"):
                 return prompt, response
 
@@ -111,21 +120,18 @@ def work_out(digits: list[int], signs: str) -> tuple[str, int]:
 
 
 def is_solution(prompt: str, response: str) -> bool:
-    """Does a response use the prompt's digits in true steps to its target, and then end?"""
-    digits, target = _read(prompt)
-    steps = [STEP.fullmatch(step) for step in response.rstrip(END).split(";")]
-    if len(steps) != len(digits) - 1 or None in steps:
-        return False
-    signs = "".join(step[2] for step in steps if step)
-    return work_out(digits, signs) == (response.rstrip(END), target)
+    """Is a response one of the prompt's solutions, and then ends?"""
+    return response.rstrip(END) in solutions(prompt)
 
 
 def solutions(prompt: str) -> Iterator[str]:
     """All responses that solve a prompt."""
-    digits, target = _read(prompt)
-    for signs in itertools.product("+-", repeat=len(digits) - 1):
+    asked = FREE.fullmatch(prompt)
+    digits = [int(x) for x in (asked[1] if asked else prompt[::2])]
+    ways = itertools.product("+-", repeat=len(digits) - 1) if asked else [prompt[1:-1:2]]
+    for signs in ways:
         response, reached = work_out(digits, "".join(signs))
-        if reached == target:
+        if asked is None or reached == int(asked[2]):
             yield response
 
 
@@ -138,8 +144,3 @@ def encode(text: str, length: int) -> np.ndarray:
 
 def decode(ids: np.ndarray) -> str:
     return "".join(ALPHABET[i] for i in ids)
-
-
-def _read(prompt: str) -> tuple[list[int], int]:
-    digits, target = prompt.removesuffix(":").split("=")
-    return [int(x) for x in digits], int(target)

@@ -21,26 +21,31 @@ sources = st.builds(
     CountdownSource,
     numbers=st.tuples(st.integers(2, 4), st.integers(4, 6)),
     largest=st.integers(1, 9),
+    signs=st.sampled_from(["free", "given"]),
 )
 
 
 def plain_check(prompt, response):
-    """Each step true between 0 and 9, digits in order, results passed on, target reached."""
-    digits, target = re.fullmatch(r"(\d+)=(\d):", prompt).groups()
-    total = digits[0]
-    for digit, step in zip(digits[1:], response.split(";"), strict=True):
-        left, right = step.split("=")
-        assert left[0] == total
-        assert left[2:] == digit
-        assert int(right) == sorted((0, eval(left), 9))[1]
-        total = right
-    assert total == target
+    """Each step true between 0 and 9, digits in order, results passed on, the prompt's target
+    reached or its signs used?"""
+    free = re.fullmatch(r"(\d+)=(\d):", prompt)
+    digits = free[1] if free else re.sub(r"\D", "", prompt)
+    steps = [re.fullmatch(r"(\d)([+-])(\d)=(\d)", x) for x in response.rstrip(END).split(";")]
+    if None in steps or len(steps) != len(digits) - 1:
+        return False
+    totals = [digits[0], *(step[4] for step in steps)]
+    return (
+        [step[1] for step in steps] == totals[:-1]
+        and [step[3] for step in steps] == list(digits[1:])
+        and all(int(x[4]) == sorted((0, eval(x[1] + x[2] + x[3]), 9))[1] for x in steps)
+        and (totals[-1] == free[2] if free else [x[2] for x in steps] == re.findall("[+-]", prompt))
+    )
 
 
 @given(sources, st.integers(0, 9999))
 def test_drawn_responses_are_true_step_by_step(source, seed):
     prompt, response = source.draw("train", np.random.default_rng(seed))
-    plain_check(prompt, response)
+    assert plain_check(prompt, response)
     assert is_solution(prompt, response)
     assert is_solution(prompt, response + END * 2)
     assert response in set(solutions(prompt))
@@ -53,8 +58,7 @@ def test_a_changed_response_solves_only_if_it_is_another_solution(source, seed, 
     prompt, response = source.draw("train", np.random.default_rng(seed))
     place = data.draw(st.integers(0, len(response) - 1))
     changed = response[:place] + data.draw(st.sampled_from(ALPHABET)) + response[place + 1 :]
-    expected = changed.rstrip(END) in set(solutions(prompt))
-    assert is_solution(prompt, changed) == expected
+    assert is_solution(prompt, changed) == plain_check(prompt, changed)
 
 
 @given(sources, st.integers(0, 9999))
@@ -62,8 +66,8 @@ def test_all_solutions_are_those_that_check(source, seed):
     prompt, _ = source.draw("train", np.random.default_rng(seed))
     found = list(solutions(prompt))
     assert len(set(found)) == len(found)
-    for response in found:
-        plain_check(prompt, response)
+    assert all(plain_check(prompt, response) for response in found)
+    assert source.signs == "free" or len(found) == 1
 
 
 @pytest.mark.parametrize(
@@ -74,8 +78,9 @@ def test_what_is_no_whole_response_solves_nothing(response):
     assert not is_solution("834=5:", response)
 
 
-def test_splits_share_no_prompt_and_only_responses_are_editable():
-    source = CountdownSource(numbers=(3, 4), held_out_share=0.3)
+@pytest.mark.parametrize("signs", ["free", "given"])
+def test_splits_share_no_prompt_and_only_responses_are_editable(signs):
+    source = CountdownSource(numbers=(3, 4), held_out_share=0.3, signs=signs)
     seen = {}
     for split in ("train", "held_out"):
         examples = source.examples(split, 0, 300, np.random.default_rng(0))
