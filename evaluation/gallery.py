@@ -106,26 +106,27 @@ def draw_sheet(evaluation: Evaluation) -> Picture:
     rows = []
     for runs in samples.values():
         first = runs[0][1]
-        shown = [("source", first["pictures"]["source"]), ("target", first["pictures"]["target"])]
+        shown = {(name, ""): first["pictures"][name] for name in ("source", "target")}
         for name, sample in runs:
             label = name.partition(", ")[2]  # without the suite, which they share
-            shown.append((label, sample["pictures"]["edit"]))
+            shown[label, ""] = sample["pictures"]["edit"]
             if not any(0 in state for state in sample["states"][:1]):
-                shown.append(("its re-masked cells", sample["pictures"]["mask"]))
+                shown[label, "its re-masked cells"] = sample["pictures"]["mask"]
         rows.append((first["instruction"], shown))
-    width = TILE * max(len(shown) for _, shown in rows)
+    columns = list(dict.fromkeys(key for _, shown in rows for key in shown))
+    width = TILE * len(columns)
     sheet = Image.new("RGB", (width, (TILE + LINE) * len(rows) + LINE), "white")
     pen, font = ImageDraw.Draw(sheet), ImageFont.load_default(size=LINE * 0.6)
-    for column, (label, _) in enumerate(rows[0][1]):
-        pen.text((column * TILE + PAD, PAD), label, "black", font)
+    for column, (label, part) in enumerate(columns):
+        pen.text((column * TILE + PAD, PAD), part or label, "black", font)
     for row, (instruction, shown) in enumerate(rows):
         top = LINE + row * (TILE + LINE)
         pen.text((PAD, top + PAD), instruction, "black", font)
-        for column, (_, picture) in enumerate(shown):
+        for key, picture in shown.items():
             drawn = Image.open(io.BytesIO(base64.b64decode(picture)))
             size = (TILE - 2 * PAD, TILE - 2 * PAD)
             drawn = drawn.resize(size, Image.Resampling.NEAREST)
-            sheet.paste(drawn, (column * TILE + PAD, top + LINE))
+            sheet.paste(drawn, (columns.index(key) * TILE + PAD, top + LINE))
     return np.asarray(sheet)
 
 

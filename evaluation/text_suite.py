@@ -10,13 +10,12 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 from evaluation.decoder import Decoder
 from models import Backbone
 from models.prompts import Round, TextTokenizer, load_tokenizer
-from pipeline.storage import absolute
+from pipeline.storage import absolute_if_here
 
 QUESTION = "{question}"
 
@@ -103,8 +102,9 @@ class TextSuite(ABC):
 
     def with_absolute_paths(self) -> Any:
         paths = {name: getattr(self, name) for name in ("data", "tokenizer", "examples")}
-        here = {name: absolute(x) for name, x in paths.items() if x and Path(x).exists()}
-        return dataclasses.replace(self, **here)
+        return dataclasses.replace(
+            self, **{name: absolute_if_here(x) for name, x in paths.items() if x}
+        )
 
     def adapt(self, decoder: Decoder) -> Decoder:
         if decoder.start != "given":

@@ -4,9 +4,10 @@ Any model that transformers loads as image-text-to-text will do; its weights are
 code of the folder's is run.
 """
 
+import contextlib
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from PIL import Image
 
 from pipeline.images import Picture
-from pipeline.storage import file_hash
+from pipeline.storage import absolute_if_here, file_hash
 
 ANSWERS = ("Yes", "yes", " Yes", " yes")
 
@@ -32,6 +33,16 @@ class VqaConfig:
     def __post_init__(self) -> None:
         if "{instruction}" not in self.question:
             raise ValueError(f"vqa.question must have {{instruction}} in it, got {self.question!r}")
+
+    def with_absolute_paths(self) -> "VqaConfig":
+        return replace(self, model=absolute_if_here(self.model))
+
+    def check(self) -> None:
+        """Raise ValueError where there is no such model, before anything is decoded."""
+        from transformers import AutoConfig
+
+        with _loading(self.model):
+            AutoConfig.from_pretrained(self.model, trust_remote_code=False)
 
     def identity(self) -> dict[str, Any]:
         """What the scores depend on: of a folder its config and the sizes of its weights."""
@@ -71,9 +82,10 @@ def _ask(processor: Any, model: Any, answers: list[int], picture: Picture, text:
 
 
 def _answer_ids(tokenizer: Any) -> list[int]:
-    """First tokens of all spellings of yes."""
-    found = {tokenizer(x, add_special_tokens=False)["input_ids"][0] for x in ANSWERS}
-    known = sorted(x for x in found if x != tokenizer.unk_token_id)
+    """Tokens that are a spelling of yes by themselves."""
+    spelled = [tokenizer(x, add_special_tokens=False)["input_ids"] for x in ANSWERS]
+    found = {ids[0] for ids in spelled if len(ids) == 1}
+    known = sorted(found - {tokenizer.unk_token_id})
     if not known:
         raise ValueError('the VQA model\'s tokenizer has no token for "yes"')
     return known
@@ -84,12 +96,18 @@ def _load(name: str) -> tuple[Any, Any]:
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
     model: Any
-    try:
+    with _loading(name):
         processor = AutoProcessor.from_pretrained(name, trust_remote_code=False)
         model = AutoModelForImageTextToText.from_pretrained(
             name, trust_remote_code=False, use_safetensors=True
         )
+    return processor, model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@contextlib.contextmanager
+def _loading(name: str) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"cannot load the VQA model {name}: {reason}") from error
-    return processor, model.eval().to("cuda" if torch.cuda.is_available() else "cpu")

@@ -16,6 +16,7 @@ import sys
 from dataclasses import dataclass
 
 from rich.console import Console
+from rich.markup import escape
 
 from pipeline.recipe import load_recipe
 
@@ -58,7 +59,7 @@ def main(argv: list[str] | None = None) -> None:
         if arguments.dry_run:
             print(shlex.join(["remask", *stage]))
             continue
-        console.print(f"[bold]{number} of {len(stages)}[/]  remask {shlex.join(stage)}")
+        console.print(f"[bold]{number} of {len(stages)}[/]  remask {escape(shlex.join(stage))}")
         status = _run(stage)
         if status == STOPPED:
             said = f"remask run: stopped in stage {number}, {stage[0]}"

@@ -45,7 +45,7 @@ def load_published(folder: Path) -> DiffusersVQ:
     try:
         from diffusers.models.autoencoders.vq_model import VQModel
     except ImportError as error:
-        raise RuntimeError(
+        raise CheckpointError(
             f"{folder} needs diffusers, which is not installed; pip install 'remask[image]'"
         ) from error
     if not (folder / WEIGHTS).is_file():

@@ -25,6 +25,8 @@ from pipeline.trajectory import Ints
 SOURCE_STAGE, PROBE_STAGE, BUILD_STAGE = range(3)
 PATHS = ("file", "data", "folder", "images", "tokenizer")
 """Settings of sources that name a place."""
+LEFT_OUT = ".left_out.txt"
+"""Ends the name of a unit's list of what could not be used."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ def make_examples(plan: Plan, unit: Unit) -> tuple[int, int, int]:
     examples = plan.recipe.source.examples(unit.split, unit.first, unit.count, rng)
     if examples.left_out:
         lines = "".join(f"{line}\n" for line in examples.left_out)
-        plan.examples.write(f"{unit.name}.left_out.txt", lines.encode())
+        plan.examples.write(f"{unit.name}{LEFT_OUT}", lines.encode())
     if examples.starts is not None:
         starts = dataclasses.replace(examples, target=examples.starts)
         plan.examples.write(_starts_name(unit), encode_examples(starts))
@@ -179,12 +181,21 @@ def run(recipe: BuildRecipe, plan: Plan | None = None) -> Summary:
     plan.examples.sweep("")
     if meter.rows == 0 and len(todo) == len(units):
         plan.examples.remove(f"{unit.name}.parquet" for unit in units)
+        why = _first_reason(plan) or "raise source.max_length or mend the templates"
         raise ValueError(
-            f"the source gave no example: all {meter.skipped} records were left out, for they are "
-            "too long, have nothing to answer, or hold the mask token; raise source.max_length or "
-            "mend the templates"
+            f"the source gave no example: all {meter.skipped} records were left out, for they "
+            f"cannot be read, are too long, have nothing to answer, or hold the mask token; {why}"
         )
     return meter.summary(len(todo), plan.examples.uri)
+
+
+def _first_reason(plan: Plan) -> str | None:
+    """Why the first record was left out, of sources that say so."""
+    for name in sorted(plan.examples.names("")):
+        if name.endswith(LEFT_OUT):
+            first = plan.examples.read(name).decode().partition("\n")[0]
+            return f"the first: {first}; see {plan.examples.path(name)}"
+    return None
 
 
 def _starts_name(unit: Unit) -> str:

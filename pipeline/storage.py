@@ -45,6 +45,11 @@ def absolute(uri: str | None) -> str | None:
     return uri if uri is None or is_absolute(uri) else os.path.abspath(uri)
 
 
+def absolute_if_here(name: str) -> str:
+    """The same for what may as well be a hub name, which it is where there is no such path."""
+    return os.path.abspath(name) if os.path.exists(name) else name
+
+
 def check_kept(key: str, uri: str) -> None:
     """Raise ValueError where a relative path would lie in a submitted job's own folder."""
     if SUBMITTED in os.environ and not is_absolute(uri):
@@ -54,7 +59,7 @@ def check_kept(key: str, uri: str) -> None:
         )
 
 
-def _failures() -> tuple[type[BaseException], ...]:
+def storage_failures() -> tuple[type[BaseException], ...]:
     """What file systems raise when they fail; S3's own errors are no OSErrors."""
     with contextlib.suppress(ImportError):
         from botocore.exceptions import BotoCoreError, ClientError
@@ -167,6 +172,6 @@ class Storage:
         """Failures of the file system, in one line."""
         try:
             yield
-        except _failures() as error:
+        except storage_failures() as error:
             reason = getattr(error, "strerror", None) or error
             raise StorageError(f"cannot {what} {self.path(name)}: {reason}; {advice}") from error

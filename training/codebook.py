@@ -75,9 +75,7 @@ def learn(
         torch.manual_seed(seed)
         tokenizer = PatchVQ(shape)
     book = _Codebook(tokenizer.codebook, config)
-    spread = max(
-        float(pictures.var()) / 255**2, 1e-6
-    )  # so that the loss has the same scale for all
+    spread = max(_variance(pictures) / 255**2, 1e-6)  # so that the loss is of one scale for all
     learned = [*tokenizer.encoder.parameters(), *tokenizer.decoder.parameters()]
     optimizer = torch.optim.AdamW(learned, weight_decay=0.0, betas=(0.9, 0.99))
     for step in range(config.steps):
@@ -112,6 +110,13 @@ def psnr(tokenizer: ImageTokenizer, pictures: Pictures) -> float:
         images = to_images(pictures[i : i + 64])
         total += float((tokenizer.decode(tokenizer.encode(images)) - images).square().sum())
     return -10 * math.log10(max(total / pictures.size, 1e-12))
+
+
+def _variance(pictures: Pictures) -> float:
+    """Of all channels, one picture at a time: in floats all of them could be too many."""
+    total = int(pictures.sum(dtype=np.int64))
+    squares = sum(int(np.square(x, dtype=np.int64).sum()) for x in pictures)
+    return squares / pictures.size - (total / pictures.size) ** 2
 
 
 class _Codebook:

@@ -79,7 +79,11 @@ def train_tokenizer(recipe: VQRecipe) -> Summary:
     if (folder / TOKENIZER).exists():
         return meter.summary(0, str(folder / TOKENIZER))
     check_replaceable(folder / TOKENIZER, ())
-    pictures, unreadable = read_pictures(recipe.pairs, "train", recipe.num_pairs)
+    pairs = recipe.pairs.with_absolute_paths()
+    pictures, unreadable = read_pictures(pairs, "train", recipe.num_pairs)
+    held_out = None
+    if recipe.num_held_out and pairs.num_pairs().get("held_out"):
+        held_out, _ = read_pictures(pairs, "held_out", recipe.num_held_out)
     started = time.monotonic()
     cells = recipe.learning.batch_size * pictures[0, ..., 0].size // recipe.tokenizer.patch**2
     with meter:
@@ -96,8 +100,7 @@ def train_tokenizer(recipe: VQRecipe) -> Summary:
         "unreadable": unreadable,
         "seconds": round(time.monotonic() - started, 1),
     }
-    if recipe.num_held_out and "held_out" in recipe.pairs.num_pairs():
-        held_out, _ = read_pictures(recipe.pairs, "held_out", recipe.num_held_out)
+    if held_out is not None:
         scores["psnr_held_out"] = round(psnr(tokenizer, held_out), 3)
         scores["codes_used"] = len(tokenizer.encode(to_images(held_out)).unique())
     (folder / SCORES).write_text(json.dumps(scores, indent=2) + "\n")

@@ -44,6 +44,8 @@ class CountdownSuite:
     numbers: tuple[int, int] = (5, 5)
     largest: int = 4
     signs: Literal["free", "given"] = "free"
+    held_out_share: float = 0.1
+    """As in the recipe that the data were built by."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -142,7 +144,12 @@ class CountdownSuite:
 
     def _source(self) -> CountdownSource:
         return CountdownSource(
-            train=0, held_out=1, numbers=self.numbers, largest=self.largest, signs=self.signs
+            train=0,
+            held_out=1,
+            numbers=self.numbers,
+            largest=self.largest,
+            signs=self.signs,
+            held_out_share=self.held_out_share,
         )
 
 

@@ -6,6 +6,7 @@ tokeniser makes of the source, so that its own losses are no edits; `evaluation/
 says how.
 """
 
+import contextlib
 import dataclasses
 import math
 from dataclasses import dataclass
@@ -80,10 +81,16 @@ class ImageEditSuite:
         return found
 
     def with_absolute_paths(self) -> "ImageEditSuite":
-        return dataclasses.replace(self, edits=self.edits.with_absolute_paths())
+        vqa = self.vqa and self.vqa.with_absolute_paths()
+        return dataclasses.replace(self, edits=self.edits.with_absolute_paths(), vqa=vqa)
 
     def check(self, backbone: Backbone) -> None:
-        check_installed()
+        try:
+            check_installed()
+            if self.vqa is not None:
+                self.vqa.check()
+        except RuntimeError as error:
+            raise ValueError(str(error)) from error
         if backbone.layout is None:
             raise ValueError(f"the image suite needs a model of image edits, got {backbone.kind}")
         vocabulary, layout = self.edits.vocabulary(), self.edits.layout
@@ -99,6 +106,8 @@ class ImageEditSuite:
             self.edits, source_in="canvas" if decoder.start == "given" else "prompt"
         )
         numbers, pairs = self._read(edits, samples, backbone)
+        if not pairs:
+            return PREDICTIONS.empty_table()
         source, target = (self.edits.encode([getattr(p, x) for p in pairs]) for x in SIDES)
         revision = self._revise(backbone, edits, pairs, numbers, (source, target), decoder)
         edited = self.edits.decode(revision.trajectory[-1].long().view_as(source) - 1)
@@ -111,17 +120,23 @@ class ImageEditSuite:
         return pa.table(
             {
                 "sample_id": [pair.pair_id for pair in pairs],
-                "number": pa.array(numbers, pa.int64()),
+                "number": numbers,
                 "edit": [pair.kind for pair in pairs],
                 "instruction": [pair.instruction for pair in pairs],
                 **path_columns(solution, start, revision, CODES),
                 "edit_mask": [x.tobytes() for x in edit_mask],
                 **{f.name: [getattr(m, f.name) for m in measures] for f in MEASURES},
-                "vqa": pa.array(answers, pa.float64()),
-            }
+                "vqa": answers,
+            },
+            schema=PREDICTIONS,
         )
 
     def score(self, predictions: pa.Table) -> list[Score]:
+        if not len(predictions):
+            raise ValueError(
+                f"none of the {self.num_samples} held-out pairs can be used: their files cannot be "
+                "read, or their rows are longer than the model takes"
+            )
         paths = Paths.read(predictions, CODES)
         return [
             *self._outcomes(predictions, paths),
@@ -139,23 +154,12 @@ class ImageEditSuite:
     ) -> tuple[list[int], list[EditPair]]:
         """The pairs that can be read and whose rows the model takes, with their numbers."""
         most = min(edits.max_length, backbone.max_length or edits.max_length)
-        found, reasons = {}, []
+        found = {}
         for number in samples:
-            try:
+            with contextlib.suppress(ImageError):
                 pair = edits.pairs.pair("held_out", number)
-            except ImageError as error:
-                reasons.append(str(error))
-                continue
-            length = edits.row_length(pair.instruction)
-            if length <= most:
-                found[number] = pair
-            else:
-                reasons.append(f"{pair.pair_id} takes {length} tokens, the model {most}")
-        if not found:
-            raise ValueError(
-                f"none of the held-out pairs {samples.start} .. {samples[-1]} can be used; "
-                f"the first: {reasons[0]}"
-            )
+                if edits.row_length(pair.instruction) <= most:
+                    found[number] = pair
         return list(found), list(found.values())
 
     def _revise(
@@ -285,6 +289,18 @@ class ImageEditSuite:
 
 SIDES = ("source", "target")
 MEASURES = dataclasses.fields(EditMeasures)
+PREDICTIONS = pa.schema(
+    [
+        ("sample_id", pa.string()),
+        ("number", pa.int64()),
+        *((name, pa.string()) for name in ("edit", "instruction")),
+        *((name, pa.binary()) for name in ("solution", "start", "states")),
+        ("forward_passes", pa.int32()),
+        ("edit_mask", pa.binary()),
+        *((f.name, pa.int64() if f.type is int else pa.float64()) for f in MEASURES),
+        ("vqa", pa.float64()),
+    ]
+)
 
 
 def _localisation(paths: Paths, edit_mask: Bools) -> list[Score]:

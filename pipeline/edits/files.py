@@ -29,7 +29,7 @@ import fsspec
 from pipeline.edits.pair import EditPair, check_numbers, split_words
 from pipeline.images import ImageError, read_picture, read_region
 from pipeline.rows import hash_share
-from pipeline.storage import absolute, file_hash
+from pipeline.storage import StorageError, absolute, file_hash, storage_failures
 
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 TABLES = ("edits.jsonl", "Parquet/*.parquet", "*.parquet", "*.jsonl")
@@ -107,9 +107,8 @@ class FilePairs:
 
     def words(self) -> tuple[str, ...]:
         table, fields = self._table
-        count = Counter(
-            word for said in table[fields.instruction] if said for word in split_words(said)
-        )
+        texts = [said for said in table[fields.instruction] if isinstance(said, str)]
+        count = Counter(word for said in texts for word in split_words(said))
         frequent = sorted(count, key=lambda word: (-count[word], word))
         return tuple(sorted(frequent[: self.most_words]))
 
@@ -151,8 +150,10 @@ class FilePairs:
             fs, inside = fsspec.core.url_to_fs(full)
             try:
                 return fs.cat_file(inside), full
-            except OSError:
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 continue
+            except storage_failures() as error:  # a fault that may pass: no reason to drop the pair
+                raise StorageError(f"cannot read {full}: {error}; run it again to go on") from error
         raise ImageError(f"{where}: there is no {path} in {folder}")
 
 

@@ -40,6 +40,10 @@ EDITS = ("recolour", "replace", "add", "remove", "nothing")
 """`nothing` names a thing that is not there, and leaves all as it is."""
 LOOK_EDITS = ("recolour", "tone")
 """Those that leave a thing in its place and give it another look."""
+MOST_DRAWS = 10_000
+"""In search of a scene that suits, before it is given up."""
+MOST_EDITS = 1_000_000
+"""In search of an edit of a split: of a share of 0.01 one in 10,000 is held out."""
 
 
 @dataclass(frozen=True)
@@ -173,11 +177,15 @@ class ScenePairs(ABC):
         """The pair's edit, by seed, split and number alone."""
         rng = np.random.default_rng([self.seed, zlib.crc32(split.encode()), number])
         wants_held_out = split == "held_out"
-        while True:
+        for _ in range(MOST_EDITS):
             found = self._draw_edit(rng)
             shares = (hash_share(repr(x).encode()) for x in (found.before, found.instruction))
             if all((share < self.held_out_share) == wants_held_out for share in shares):
                 return found
+        raise ValueError(
+            f"no {split} edit is found in {MOST_EDITS:,} drawn: held_out_share "
+            f"{self.held_out_share} leaves none of so few; change it, or allow more edits or things"
+        )
 
     def render(self, scene: Scene) -> Picture:
         """A scene's picture."""
@@ -197,11 +205,13 @@ class ScenePairs(ABC):
 
     def _draw_edit(self, rng: np.random.Generator) -> SceneEdit:
         kind = self.edits[rng.integers(len(self.edits))]
-        while True:
+        for _ in range(MOST_DRAWS):
             scene = self._draw_scene(rng)
             cells = [i for i, thing in enumerate(scene.things) if self._suits(kind, thing)]
             if cells:
                 break
+        else:
+            raise ValueError(f"edit {kind} suits none of the things; leave it out of edits")
         cell = int(rng.choice(cells))
         instruction, after = self._carry_out(kind, scene, cell, rng)
         return SceneEdit(kind, instruction, scene, after, cell)
@@ -245,10 +255,14 @@ class ScenePairs(ABC):
         return scene
 
     def _new_thing(self, scene: Scene, rng: np.random.Generator) -> Thing:
-        while True:
+        for _ in range(MOST_DRAWS):
             thing = self.random_thing(rng)
             if thing.words not in scene.names:
                 return thing
+        raise ValueError(
+            f"there are too few things for {self.things[1]} different ones in a scene and one "
+            "more; lower things, or use more pictures or edits of looks"
+        )
 
 
 def _at(scene: Scene, cell: int) -> Thing:

@@ -2,13 +2,14 @@
 
 import functools
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from models.edit_rows import EditLayout
 from models.image_tokens import ImageLayout
 from models.prompts import TextTokenizer
 from pipeline.edits.pair import split_words
+from pipeline.storage import absolute_if_here
 
 PADDING, MASK, NEWLINE, BEGIN, END, UNCONDITIONAL, TEXT_END, UNKNOWN = range(8)
 """The first ids of a word vocabulary; words follow. Batches are padded with 0, so MASK is not."""
@@ -27,6 +28,9 @@ class WordText:
             raise ValueError(
                 f"text.size must be more than {UNKNOWN}, for the marks; got {self.size}"
             )
+
+    def with_absolute_paths(self) -> "WordText":
+        return self
 
     @property
     def mask_id(self) -> int:
@@ -79,6 +83,9 @@ class PublishedText:
                 f"text.template must have {{instruction}} in it, got {self.template!r}"
             )
 
+    def with_absolute_paths(self) -> "PublishedText":
+        return replace(self, tokenizer=absolute_if_here(self.tokenizer))
+
     @property
     def mask_id(self) -> int:
         return _tokenizer(self.tokenizer).mask_id
@@ -98,8 +105,6 @@ class PublishedText:
     def hash(self, words: tuple[str, ...]) -> str:
         return _tokenizer(self.tokenizer).hash
 
-
-EditText = WordText | PublishedText
 
 _tokenizer = functools.lru_cache(maxsize=2)(TextTokenizer)
 

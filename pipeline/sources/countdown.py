@@ -27,6 +27,8 @@ from pipeline.rows import Examples, Vocabulary, hash_share
 MASK, END = "_", "."
 ALPHABET = f"{MASK}{END}0123456789+-=;:"
 TOP = 9
+MOST_DRAWS = 10_000
+"""Prompts drawn in search of one of a split."""
 FREE = re.compile(r"(\d+)=(\d):")
 
 
@@ -96,7 +98,7 @@ class CountdownSource:
 
     def draw(self, split: str, rng: np.random.Generator) -> tuple[str, str]:
         """A prompt of a split and the response it was made from."""
-        while True:
+        for _ in range(MOST_DRAWS):
             count = int(rng.integers(self.numbers[0], self.numbers[1] + 1))
             steps = rng.integers(1, self.largest + 1, count - 1)
             digits = [int(rng.integers(0, TOP + 1)), *steps.tolist()]
@@ -107,6 +109,10 @@ class CountdownSource:
                 prompt = "".join(f"{a}{b}" for a, b in zip(digits, f"{signs}:", strict=True))
             if (hash_share(prompt.encode()) < self.held_out_share) == (split == "held_out"):
                 return prompt, response
+        raise ValueError(
+            f"no {split} prompt is found in {MOST_DRAWS:,} drawn: held_out_share "
+            f"{self.held_out_share} leaves none of so few; change it, or numbers and largest"
+        )
 
 
 def work_out(digits: list[int], signs: str) -> tuple[str, int]:

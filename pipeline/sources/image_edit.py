@@ -56,7 +56,10 @@ class ImageEditSource:
 
     def with_absolute_paths(self) -> "ImageEditSource":
         return replace(
-            self, tokenizer=absolute(self.tokenizer), pairs=self.pairs.with_absolute_paths()
+            self,
+            tokenizer=absolute(self.tokenizer),
+            text=self.text.with_absolute_paths(),
+            pairs=self.pairs.with_absolute_paths(),
         )
 
     def vocabulary(self) -> Vocabulary:

@@ -18,7 +18,7 @@ from models.prompts import TextTokenizer, load_tokenizer
 from pipeline.benchmark_text import TASKS, Benchmark, read_fields
 from pipeline.benchmarks import load_from_hub
 from pipeline.rows import Examples, Vocabulary, hash_share, pad
-from pipeline.storage import absolute, file_hash
+from pipeline.storage import absolute_if_here, file_hash
 
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 
@@ -84,10 +84,8 @@ class TextSource:
 
     def with_absolute_paths(self) -> "TextSource":
         """Paths as this machine names them; hub names as they are."""
-        here = {
-            n: getattr(self, n) for n in ("data", "tokenizer") if Path(getattr(self, n)).exists()
-        }
-        return replace(self, **{name: absolute(path) for name, path in here.items()})
+        data, tokenizer = absolute_if_here(self.data), absolute_if_here(self.tokenizer)
+        return replace(self, data=data, tokenizer=tokenizer)
 
     def data_hash(self) -> str:
         """Of a benchmark's records and templates, the file's bytes, or what `datasets` knows the

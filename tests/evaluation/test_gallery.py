@@ -93,6 +93,18 @@ def test_a_sheet_has_source_target_and_what_each_run_made(tmp_path):
     assert not np.array_equal(tiles[:, 4], tiles[:, 0])
 
 
+def test_a_sheet_leaves_a_gap_where_a_run_lacks_the_sample(tmp_path):
+    other = edit_sample("shapes-2")
+    showcase = [edit_entry("sft", [other]), edit_entry("rm", [edit_sample(), other])]
+    folder = make_folder(tmp_path, showcase=showcase)
+    main(["report", str(folder), "--sheet", str(tmp_path / "sheet.png")])
+    sheet = np.array(Image.open(tmp_path / "sheet.png"))
+    tops = [2 * LINE + row * (TILE + LINE) for row in range(2)]
+    tiles = [sheet[top : top + TILE - 2 * PAD].reshape(-1, 6, TILE, 3) for top in tops]
+    blank = [[bool((row[:, i] == 255).all()) for i in range(6)] for row in tiles]
+    assert blank == [[False] * 6, [False, False, True, True, False, False]]
+
+
 def test_a_sheet_needs_pictures(tmp_path, capsys):
     folder = make_folder(tmp_path)
     with pytest.raises(SystemExit, match="2"):

@@ -230,8 +230,10 @@ def test_unreadable_samples_are_counted(edits, model, tmp_path, monkeypatch):
     assert out["left_out"].value == 1
     assert out["success"].count == 5
     (folder / "0-source.png").unlink()
-    with pytest.raises(ValueError, match="can be used; the first: .* no 0-source.png"):
-        suite.predict(model, range(1), Decoder())
+    none = suite.predict(model, range(1), Decoder())  # not fatal: other chunks have some
+    assert (len(none), none.schema) == (0, table.schema)
+    with pytest.raises(ValueError, match="none of the 6 held-out pairs can be used"):
+        suite.score(none)
 
 
 def test_rows_longer_than_the_model_are_counted(edits, model, monkeypatch):
@@ -249,8 +251,7 @@ def test_rows_longer_than_the_model_are_counted(edits, model, monkeypatch):
             table = suite.predict(model, range(8), Decoder(start=start, max_steps=1))
             assert figures(suite, table)["left_out"].value == 8 - short
             patch.setattr(model, "max_length", most - 1)
-            with pytest.raises(ValueError, match=f"tokens, the model {most - 1}"):
-                suite.predict(model, range(8), Decoder(start=start))
+            assert len(suite.predict(model, range(8), Decoder(start=start))) == 0
 
 
 def test_settings_are_read_and_checked(edits, model, suite):

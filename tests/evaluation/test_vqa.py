@@ -73,6 +73,8 @@ def test_the_score_is_the_probability_of_yes(folder):
 def test_mistakes_are_named(tmp_path):
     with pytest.raises(ValueError, match="cannot load the VQA model .*nowhere"):
         vqa_scores(VqaConfig(model=str(tmp_path / "nowhere")), [], [])
+    with pytest.raises(ValueError, match="cannot load the VQA model .*nowhere"):
+        VqaConfig(model=str(tmp_path / "nowhere")).check()
     with pytest.raises(ValueError, match="question must have {instruction} in it, got 'Good"):
         VqaConfig(model="x", question="Good?")
 
@@ -80,4 +82,5 @@ def test_mistakes_are_named(tmp_path):
 def test_the_identity_follows_the_folder_and_the_question(folder):
     one = VqaConfig(model=folder, question=QUESTION).identity()
     assert folder not in repr(one)
+    VqaConfig(model=folder).check()
     assert one != VqaConfig(model=folder).identity()

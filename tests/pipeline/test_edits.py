@@ -1,8 +1,10 @@
 """Edit pairs: made of scenes, of emoji, and read from files."""
 
 import dataclasses
+import errno
 import itertools
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -10,14 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
-from pipeline.edits import EmojiPairs, FilePairs, ShapePairs
+from pipeline.edits import EmojiPairs, FilePairs, ShapePairs, scenes
 from pipeline.edits.emoji import HUES, TONES, read_emoji, recolour
 from pipeline.edits.files import PairFields
 from pipeline.edits.pair import split_words
 from pipeline.edits.scenes import PLACES
 from pipeline.edits.shapes import COLOURS, SHAPES
 from pipeline.images import ImageError
+from pipeline.storage import StorageError
 from tests.pipeline.pictures import (
     disc,
     edit_pictures,
@@ -189,6 +193,18 @@ def test_emoji_mistakes_are_named(tmp_path):
         EmojiPairs(folder=folder).words()
     with pytest.raises(ValueError, match="must be more than the 3 things of a scene"):
         EmojiPairs(folder=folder, objects=2, people=1)
+    toneless = EmojiPairs(folder=folder, people=0, edits=("tone",))
+    with pytest.raises(ValueError, match="edit tone suits none of the things; leave it out"):
+        toneless.pair("train", 0)
+    crowded = EmojiPairs(folder=folder, people=0, edits=("add",), side=48, grid=3, things=(8, 8))
+    with pytest.raises(ValueError, match="too few things for 8 different ones"):
+        crowded.pair("train", 0)
+
+
+def test_a_split_without_edits_is_an_error(monkeypatch):
+    monkeypatch.setattr(scenes, "MOST_EDITS", 1000)
+    with pytest.raises(ValueError, match="no held_out edit is found in 1,000 drawn"):
+        ShapePairs(edits=("remove",), held_out_share=0.01).pair("held_out", 0)
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared emoji are not on this machine")
@@ -266,7 +282,11 @@ def test_splits_follow_the_picture(tmp_path, private_cache):
     assert sum(pairs.num_pairs().values()) == 12
 
 
-def test_file_mistakes_are_named(tmp_path, private_cache):
+def fail(*_):
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_file_mistakes_are_named(tmp_path, private_cache, monkeypatch):
     folder = write_plain(tmp_path / "plain")
     other = PairFields(source="before")
     with pytest.raises(
@@ -282,6 +302,10 @@ def test_file_mistakes_are_named(tmp_path, private_cache):
     (folder / "3-target.png").unlink()
     with pytest.raises(ImageError, match="plain-000000003: there is no 3-target.png in"):
         pairs.pair("train", 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFileSystem, "cat_file", fail)
+        with pytest.raises(StorageError, match=r"cannot read .*0-source.png: .*Input/output error"):
+            pairs.pair("train", 0)
     disc("red", 20).save(folder / "2-mask.png")
     with pytest.raises(ImageError, match=r"2-mask\.png is 20 × 20, its picture .*2-source\.png 16"):
         pairs.pair("train", 2)

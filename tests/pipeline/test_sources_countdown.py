@@ -111,3 +111,9 @@ def test_bad_settings_are_named(settings, message):
 def test_text_of_other_characters_is_refused():
     with pytest.raises(ValueError, match="characters of"):
         encode("1+1:abc", 20)
+
+
+def test_a_split_without_prompts_is_an_error():
+    source = CountdownSource(numbers=(2, 2), largest=1, held_out_share=0.01)
+    with pytest.raises(ValueError, match="no held_out prompt is found in 10,000 drawn"):
+        source.draw("held_out", np.random.default_rng(0))

@@ -177,6 +177,11 @@ def test_unreadable_pictures_are_named_and_the_rest_goes_on(tokenizer, tmp_path,
     assert "4-source.png is damaged" in said[1]
     found = source.read_examples(plan, source.example_units(recipe)[0])
     assert found.editable.sum(1).tolist() == [6] * 4, "2 × 3 cells"
+    lost = dataclasses.replace(pairs, images=str(tmp_path / "elsewhere"))
+    nothing = dataclasses.replace(recipe.source, pairs=lost)
+    recipe = dataclasses.replace(recipe, output=str(tmp_path / "none"), source=nothing)
+    with pytest.raises(ValueError, match=r"the first: .*there is no 0-source.png .*see .*left_out"):
+        source.run(recipe)
 
 
 def test_equal_pictures_are_kept_or_left_out_and_counted(edits):

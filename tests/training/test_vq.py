@@ -9,7 +9,7 @@ import torch
 import models
 from models import PatchVQConfig
 from pipeline.edits import ShapePairs
-from training.codebook import LearnConfig, learn, psnr, to_images
+from training.codebook import LearnConfig, _variance, learn, psnr, to_images
 from training.vq import main, read_pictures
 
 SHAPE = PatchVQConfig(patch=4, num_codes=16, code_width=4, width=16, reach=0, blocks=1)
@@ -61,6 +61,11 @@ def test_entries_that_stand_for_nothing_move():
         assert float((nearest - vectors).norm(dim=-1).max()) < 1e-3
 
 
+def test_the_variance_of_pictures_is_that_of_all_channels():
+    pictures = np.random.default_rng(0).integers(0, 256, (5, 7, 3, 3), dtype=np.uint8)
+    assert _variance(pictures) == pytest.approx(pictures.astype(float).var(), rel=1e-12)
+
+
 def test_psnr_is_that_of_the_mean_square_over_all_pixels():
     class Darker(models.PatchVQ):
         def encode(self, images):
@@ -92,6 +97,12 @@ def test_the_command_writes_a_tokenizer_that_loads_and_does_it_once(recipe, tmp_
     main([str(recipe)])
     assert "were there already" in capsys.readouterr().out
     assert models.tokenizer_fingerprint(tmp_path / "out/tokenizer") == print_before
+
+
+def test_pairs_without_a_held_out_one_will_do(recipe, tmp_path):
+    main([str(recipe), "pairs.held_out=0"])
+    models.load_tokenizer(tmp_path / "out")
+    assert "psnr_held_out" not in json.loads((tmp_path / "out/scores.json").read_text())
 
 
 @pytest.mark.parametrize(
