@@ -83,14 +83,14 @@ def fit_to_masks(decoder: Decoder, steps: int) -> Decoder:
     """
     policy = decoder.make_policy()
     is_revision = isinstance(policy, RevisionPolicy)
-    if is_revision and policy.reveals_all:
+    most = decoder.max_steps or (max(1, steps - 1) if is_revision else steps)
+    if is_revision and policy.reveals_all(most):
         raise ValueError(
-            "policy revision reveals every MASK at once here, and answers start from MASKs alone; "
-            "set draft_share or reveal_within (0.5 of the steps, say), reveal_count or "
-            "reveal_threshold"
+            f"policy revision reveals every MASK at once here, in the first of {most} steps, and "
+            "answers start from MASKs alone; set draft_share or reveal_within (0.6 of the steps, "
+            "say), reveal_count or reveal_threshold"
         )
-    most = max(1, steps - 1) if is_revision else steps
-    return dataclasses.replace(decoder, max_steps=decoder.max_steps or most)
+    return dataclasses.replace(decoder, max_steps=most)
 
 
 def padded_length(length: int, most: int | None) -> int:

@@ -158,7 +158,7 @@ class RevisionPolicy:
         """How many steps write the draft."""
         if self.draft_share is None:
             return 0
-        return min(max(1, round(self.draft_share * max_steps)), max_steps - 1)
+        return min(self._course_steps(self.draft_share, max_steps), max_steps - 1)
 
     def _remask(self, beliefs: Beliefs, eligible: Tensor) -> Tensor:
         remask = eligible & (beliefs.doubt > self.margin)  # a tie keeps
@@ -166,16 +166,18 @@ class RevisionPolicy:
             return remask
         return highest(beliefs.doubt, remask, self.remask_cap)
 
-    @property
-    def reveals_all(self) -> bool:
-        """Is every masked position revealed at once, as the rule is printed?"""
-        ways = (self.reveal_count, self.reveal_threshold, self.reveal_within, self.draft_share)
-        return all(way is None for way in ways)
+    def reveals_all(self, max_steps: int) -> bool:
+        """Is every masked position revealed in the first step, as the rule is printed?"""
+        if self.draft_share is not None:
+            return self.draft_steps(max_steps) == 1
+        if self.reveal_within is not None:
+            return self._course_steps(self.reveal_within, max_steps) == 1
+        return self.reveal_count is None and self.reveal_threshold is None
 
     def _reveal(self, view: View, eligible: Tensor) -> Tensor:
         beliefs = view.beliefs
         if self.reveal_within is not None:
-            steps = max(1, round(self.reveal_within * view.max_steps))
+            steps = self._course_steps(self.reveal_within, view.max_steps)
             return self._on_course(view, eligible, steps)
         if self.reveal_count is not None:
             return highest(beliefs.confidence, eligible, self.reveal_count)
@@ -183,6 +185,10 @@ class RevisionPolicy:
             sure = eligible & (beliefs.confidence >= math.log(self.reveal_threshold))
             return sure | highest(beliefs.confidence, eligible, 1)
         return eligible
+
+    @staticmethod
+    def _course_steps(share: float, max_steps: int) -> int:
+        return max(1, round(share * max_steps))
 
     def _on_course(self, view: View, eligible: Tensor, steps: int) -> Tensor:
         """As many, the most confident first, as keep a row on course to be full after `steps`."""

@@ -115,8 +115,6 @@ def test_reveal_within_fills_a_row_in_that_share_of_the_steps():
         for policy in (RevisionPolicy(reveal_within=0.5), RevisionPolicy(reveal_count=2))
     )
     assert torch.equal(paced.trajectory, counted.trajectory)
-    assert RevisionPolicy().reveals_all
-    assert not RevisionPolicy(reveal_within=0.5).reveals_all
 
 
 def test_a_draft_is_written_without_a_second_look():
@@ -126,7 +124,26 @@ def test_a_draft_is_written_without_a_second_look():
     assert out.trajectory[1, 0].tolist() == [M, 1, 2, M]
     assert (out.trajectory[2] != M).all()
     assert (out.actions[2] == REMASK).all()
-    assert not RevisionPolicy(draft_share=0.5).reveals_all
+
+
+@pytest.mark.parametrize(
+    ("settings", "max_steps", "expected"),
+    [
+        ({}, 9, True),
+        ({"reveal_count": 1}, 1, False),
+        ({"reveal_threshold": 0.9}, 1, False),
+        ({"draft_share": 0.4}, 3, True),
+        ({"draft_share": 0.4}, 5, False),
+        ({"reveal_within": 0.4}, 3, True),
+        ({"reveal_within": 1.0}, 3, False),
+    ],
+)
+def test_what_reveals_all_in_its_first_step(settings, max_steps, expected):
+    policy = RevisionPolicy(**settings)
+    assert policy.reveals_all(max_steps) == expected
+    beliefs = [log_probs([[0.1, 0.5, 0.4]] * 4)] * (max_steps + 1)
+    out = decode(beliefs, [M] * 4, 3, policy=policy, max_steps=max_steps)
+    assert bool((out.trajectory[1] != M).all()) == expected
 
 
 def test_a_draft_is_revised_as_if_it_had_been_given(model):
