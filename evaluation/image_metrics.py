@@ -107,8 +107,8 @@ def _ssim(edit: Picture, source: Picture, where: Region) -> float:
 
 
 def check_installed() -> None:
-    """Raise RuntimeError where what measures pictures is missing."""
+    """Raise ValueError where what measures pictures is missing."""
     try:
         import skimage.metrics  # noqa: F401
     except ImportError as error:
-        raise RuntimeError("image suites need scikit-image: pip install 'remask[image]'") from error
+        raise ValueError("image suites need scikit-image: pip install 'remask[image]'") from error

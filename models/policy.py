@@ -135,10 +135,9 @@ class RevisionPolicy:
 
     def act(self, view: View) -> tuple[Tensor, Tensor]:
         may_remask, may_reveal = view.is_visible, view.is_masked
-        if view.step < self.draft_steps(view.max_steps):
-            return torch.zeros_like(may_remask), self._on_course(
-                view, may_reveal, self.draft_steps(view.max_steps)
-            )
+        draft_steps = self.draft_steps(view.max_steps)
+        if view.step < draft_steps:
+            return torch.zeros_like(may_remask), self._on_course(view, may_reveal, draft_steps)
         if self.block_length is not None:
             block = block_index(view.editable, self.block_length)
             opened = open_block(block, view.is_masked)

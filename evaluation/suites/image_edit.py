@@ -85,12 +85,9 @@ class ImageEditSuite:
         return dataclasses.replace(self, edits=self.edits.with_absolute_paths(), vqa=vqa)
 
     def check(self, backbone: Backbone) -> None:
-        try:
-            check_installed()
-            if self.vqa is not None:
-                self.vqa.check()
-        except RuntimeError as error:
-            raise ValueError(str(error)) from error
+        check_installed()
+        if self.vqa is not None:
+            self.vqa.check()
         if backbone.layout is None:
             raise ValueError(f"the image suite needs a model of image edits, got {backbone.kind}")
         vocabulary, layout = self.edits.vocabulary(), self.edits.layout

@@ -42,12 +42,6 @@ POLICIES = {
 
 
 @pytest.fixture(scope="module")
-def model():
-    torch.manual_seed(0)
-    return SudokuMDM(SudokuConfig(side=4, layers=1, width=32, heads=2, feed_forward=32)).eval()
-
-
-@pytest.fixture(scope="module")
 def starts():
     return torch.randint(0, 5, (9, 16), generator=torch.Generator().manual_seed(1))
 

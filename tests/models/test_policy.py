@@ -13,8 +13,6 @@ from models import (
     HistoryConfig,
     RevisionPolicy,
     Sampling,
-    SudokuConfig,
-    SudokuMDM,
     revise,
 )
 from models.policy import block_index, highest, open_block
@@ -22,12 +20,6 @@ from tests.models.toys import Scripted, decode, log_probs
 
 M = 0  # MASK
 KEEP, REMASK, REVEAL, WAIT = Action
-
-
-@pytest.fixture(scope="module")
-def model():
-    torch.manual_seed(0)
-    return SudokuMDM(SudokuConfig(side=4, layers=1, width=32, heads=2, feed_forward=32)).eval()
 
 
 def test_wrong_visible_token_is_remasked_then_revealed():
