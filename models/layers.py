@@ -9,6 +9,8 @@ from torch.nn import functional as F
 
 Turn = tuple[Tensor, Tensor]
 """Cosine and sine of every position's angles."""
+PLAIN_LENGTH = 512
+"""Positions up to which bf16 on a CPU is faster by plain products than by torch's fused kernel."""
 
 
 class RMSNorm(nn.Module):
@@ -48,9 +50,22 @@ def attend(
         x.unflatten(-1, (-1, head_width)).transpose(1, 2) for x in (query, key, value)
     )  # [B, H, N, D / H]
     query, key = (_rotate(heads, *turn) for heads in (query, key))
+    return mix(query, key, value, mask).transpose(1, 2).flatten(2)  # [B, N, D]
+
+
+def mix(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+    """Values by the softmax of the scores: what `attend` does with its heads, [B, H, N, D / H]."""
     is_grouped = key.shape[1] < query.shape[1]
-    mixed = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=is_grouped)
-    return mixed.transpose(1, 2).flatten(2)  # [B, N, D]
+    is_bf16_on_cpu = query.device.type == "cpu" and query.dtype == torch.bfloat16
+    if is_grouped or not is_bf16_on_cpu or query.shape[2] > PLAIN_LENGTH:
+        return F.scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, enable_gqa=is_grouped
+        )
+    # The fused kernel's gradient takes four times as long as all of this.
+    scores = (query * query.shape[-1] ** -0.5) @ key.mT  # [B, H, N, N]
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    return scores.softmax(-1).to(value.dtype) @ value
 
 
 def swiglu(x: Tensor, gate: nn.Module, up: nn.Module, down: nn.Module) -> Tensor:

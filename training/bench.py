@@ -32,6 +32,7 @@ from torch.nn import functional as F
 from kernels import state_at
 from models import Backbone
 from models.history import HistoryConfig, encode_rows
+from models.layers import PLAIN_LENGTH, mix
 from pipeline import build, manifest
 from pipeline.manifest import SHARDS
 from pipeline.memory import keep_memory
@@ -60,6 +61,8 @@ from training.world import World
 
 BATCH = 64
 ROUNDS = 5
+LENGTHS = (80, 160, PLAIN_LENGTH)
+"""Of attention."""
 TEXT = {
     "kind": "llada", "d_model": 384, "n_layers": 8, "n_heads": 6, "n_kv_heads": 6,
     "mlp_hidden_size": 1024, "vocab_size": 8192, "mask_token_id": 8191, "max_sequence_length": 128,
@@ -91,6 +94,8 @@ def main(argv: list[str] | None = None) -> None:
             bench_settings(folder)
         keep_memory()
         speeds = [bench_trainer(folder, name) for name in MODELS]
+        for length in LENGTHS:
+            bench_attention(length)
         bench_loader(f"{folder}/boards", speeds[0], with_ray=not arguments.quick)
     return None
 
@@ -182,6 +187,20 @@ def bench_history(
         statistics.median(times["step"]) / len(held),
     )
     print(f"  history: {extra * 1e3:.2f} ms of a {step * 1e3:.0f} ms step, {extra / step:.1%}")
+
+
+def bench_attention(length: int) -> None:
+    """Attention in bf16, forward and backward, by our products and by torch's fused kernel."""
+    heads = torch.randn(3, BATCH, 5, length, 32, dtype=torch.bfloat16, requires_grad=True)
+    upstream = torch.randn_like(heads[0])
+
+    def run(attention: Callable[..., Tensor]) -> None:
+        attention(*heads, None).backward(upstream)
+
+    fused = F.scaled_dot_product_attention
+    times = in_turns({"ours": lambda: run(mix), "fused": lambda: run(fused)})
+    ratio = statistics.median(b / a for a, b in zip(*times.values(), strict=True))
+    print(f"attention in bf16, {length} positions: {ratio:.1f} times as fast as the fused kernel")
 
 
 # The loader against others ------------------------------------------------------------------------
