@@ -1,7 +1,7 @@
 """How a model decodes samples: a policy by name, with its settings and its budget of steps."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from models import P2, Absorbing, Guidance, ReMDM, RevisionPolicy, TwoPhase
 from models.config import from_mapping
@@ -19,7 +19,17 @@ MAX_STEPS = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Decoder:
-    """One way to decode."""
+    """One way to decode. `preset: released` is as the authors' code for image edits does it; for
+    text that is a preset of the policy's settings."""
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
+        "paper": {"policy": "revision"},
+        "released": {
+            "policy": "two_phase",
+            "max_steps": 16,
+            "guidance": {"text": 4.0, "at": "masked"},
+        },
+    }
 
     policy: Literal["revision", "absorbing", "remdm", "p2", "two_phase"] = "revision"
     settings: dict[str, Any] = field(default_factory=dict)

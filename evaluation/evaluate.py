@@ -28,7 +28,7 @@ from rich.console import Console
 from evaluation.decoder import Decoder
 from evaluation.recipe import EvalRecipe
 from evaluation.results import EVALUATION_FILE, SCORES_FILE, SHOWCASE_FILE
-from evaluation.suite import AdaptsDecoders, Score, Suite, make_suite
+from evaluation.suite import AdaptsDecoders, Score, Suite
 from evaluation.tables import SCORES, make_tables, print_table
 from models import fingerprint, load
 from models.checkpoint import is_shipped, outline, trained_history
@@ -54,7 +54,7 @@ class Run:
     decoder: Decoder
     samples_per_chunk: int
 
-    @property
+    @functools.cached_property  # pickled with the run: workers need not hash data again
     def folder(self) -> str:
         """Named by all that the predictions depend on."""
         decoder = dataclasses.asdict(self.decoder)
@@ -84,10 +84,7 @@ class Chunk:
 
 def make_runs(recipe: EvalRecipe) -> list[Run]:
     """Everything the recipe asks for, each once, looked at before anything is decoded."""
-    suites = {
-        name: make_suite(values, f"suites: {name}").with_absolute_paths()
-        for name, values in recipe.suites.items()
-    }
+    suites = {name: suite.with_absolute_paths() for name, suite in recipe.make_suites().items()}
     look_at = functools.cache(lambda path: (fingerprint(path), outline(path)))
     found: dict[tuple[str, str, str, int], Run] = {}
     for wanted in recipe.runs:

@@ -16,8 +16,8 @@ from pipeline.images import Picture, to_png
 
 Bools = NDArray[np.bool_]
 
-MOST_PIXELS = 192
-"""Per side; larger pictures are scaled down."""
+MOST_PIXELS, COLOURS = 192, 128
+"""Per side; larger pictures are scaled down, to a palette: photographs are many bytes."""
 GREY = 170
 """Level of a masked cell."""
 STRIPE = 3
@@ -27,18 +27,18 @@ TILE, LINE, PAD = 160, 24, 4
 
 
 def draw_edit(
-    pair: EditPair, *, steps: list[Picture], is_masked: Bools, source: Picture
+    pair: EditPair, *, steps: list[Picture], is_masked: Bools, remasked: Bools, source: Picture
 ) -> dict[str, Any]:
     """What the report shows of a sample.
 
     Args:
         pair: The edit.
-        steps: The picture of every state.
-        is_masked: Which cells of each state are MASK, [K+1, h, w].
+        steps: The picture of every state that is shown, the last among them.
+        is_masked: Which cells of each are MASK, [states, h, w].
+        remasked: Cells that were re-masked at some step, [h, w].
         source: The source picture as the tokeniser gives it back.
     """
-    _, rows, columns = is_masked.shape
-    remasked = (is_masked[1:] & ~is_masked[:-1]).sum(0) > 0
+    rows, columns = remasked.shape
     pictures = {
         "source": pair.source,
         "target": pair.target,
@@ -58,12 +58,12 @@ def draw_edit(
 
 def to_text(picture: Picture) -> str:
     """A PNG file in base64, of at most MOST_PIXELS per side."""
-    most = max(picture.shape[:2])
+    most, colours = max(picture.shape[:2]), None
     if most > MOST_PIXELS:
         height, width = (max(1, x * MOST_PIXELS // most) for x in picture.shape[:2])
         small = Image.fromarray(picture).resize((width, height), Image.Resampling.BOX)
-        picture = np.asarray(small)
-    return base64.b64encode(to_png(picture)).decode()
+        picture, colours = np.asarray(small), COLOURS
+    return base64.b64encode(to_png(picture, colours)).decode()
 
 
 def heat(edit: Picture, source: Picture) -> Picture:
@@ -124,7 +124,8 @@ def draw_sheet(evaluation: Evaluation) -> Picture:
         pen.text((PAD, top + PAD), instruction, "black", font)
         for key, picture in shown.items():
             drawn = Image.open(io.BytesIO(base64.b64decode(picture)))
-            size = (TILE - 2 * PAD, TILE - 2 * PAD)
+            times = (TILE - 2 * PAD) / max(drawn.size)
+            size = (max(1, round(drawn.width * times)), max(1, round(drawn.height * times)))
             drawn = drawn.resize(size, Image.Resampling.NEAREST)
             sheet.paste(drawn, (columns.index(key) * TILE + PAD, top + LINE))
     return np.asarray(sheet)

@@ -2,13 +2,14 @@
 
 A pixel is changed where a channel is further from the source than a threshold. The *region* is what
 should change: the mask that came with the pair or, without one, where source and target differ by
-more than the threshold. An edit moves whole cells of the tokeniser, so the *zone* is the region
-rounded out to whole cells.
+more than the threshold. The *zone* is the region or, since an edit moves whole cells of the
+tokeniser, the region rounded out to whole cells.
 
     precision    of the changed pixels, those in the zone
     coverage     of the region's pixels, those changed
     outside      mean absolute error, PSNR and SSIM to the source on all pixels not in the zone
-    agreement    of the region's pixels, those within the threshold of the target
+    agreement    of the pixels asked for, the region's that are others in the target, those within
+                 the threshold of the target; doing nothing in a generous mask is no success
 
 PSNR is cut off at 60 dB, which is what rounding to 8 bits leaves (58.9), so that a background kept
 to the last bit has a number. For SSIM the zone of the edit is filled with the source's own pixels,
@@ -58,11 +59,22 @@ def measure(
     source: Picture,
     target: Picture,
     region: Region,
+    asked: Region,
     *,
     patch: int,
     threshold: float,
 ) -> EditMeasures:
-    """Compare an edit with what it came from and what it should be; pictures are of one size."""
+    """Compare an edit with what it came from and what it should be.
+
+    Args:
+        edit: What was made.
+        source: What it was made of; all pictures are of one size.
+        target: What should have been made.
+        region: Where the edit belongs.
+        asked: Pixels of it that are others in the target.
+        patch: Pixels per side of the zone's cells; 1 for the region itself.
+        threshold: Share of a channel's range beyond which a pixel is changed.
+    """
     changed, zone = changed_pixels(edit, source, threshold), round_out(region, patch)
     agrees = ~changed_pixels(edit, target, threshold)
     return EditMeasures(
@@ -73,7 +85,7 @@ def measure(
         outside_mae=_mae(edit, source, ~zone),
         outside_psnr=_psnr(edit, source, ~zone),
         outside_ssim=_ssim(edit, source, ~zone),
-        agreement=float(agrees[region].mean()) if region.any() else math.nan,
+        agreement=float(agrees[asked].mean()) if asked.any() else math.nan,
     )
 
 

@@ -1,8 +1,9 @@
 """What happened to sequences while they were decoded: to predictions, and read back from them.
 
-For sequences of one length with one right answer, MASK being 0 and ids small.
+For sequences with one right answer, MASK being 0 and ids small.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,28 +13,40 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from models import Revision
+from pipeline.rows import pad, within
 
 Ints = NDArray[np.integer]
 Bools = NDArray[np.bool_]
 
 
 def path_columns(
-    solution: Tensor, start: Tensor, revision: Revision, dtype: type = np.uint8
+    solution: Tensor | Sequence[Tensor],
+    start: Tensor | Sequence[Tensor],
+    revision: Revision,
+    dtype: type = np.uint8,
 ) -> dict[str, Any]:
-    """Columns of a prediction table, a row per sequence; `solution` and `start` are [B, N]."""
+    """Columns of a prediction table, a row per sequence.
+
+    Args:
+        solution: What each should become, [B, N] or B of [n].
+        start: What each was given as, likewise.
+        revision: Of those that are shorter than N, the first n positions count.
+        dtype: Of ids.
+    """
     states = revision.trajectory.numpy().astype(dtype)  # [K+1, B, N]
-    steps = revision.stats.steps.tolist()
+    ends = zip(revision.stats.steps.tolist(), map(len, solution), strict=True)
     return {
-        "solution": [x.tobytes() for x in solution.numpy().astype(dtype)],
-        "start": [x.tobytes() for x in start.numpy().astype(dtype)],
-        "states": [states[: n + 1, row].tobytes() for row, n in enumerate(steps)],
+        "solution": [x.numpy().astype(dtype).tobytes() for x in solution],
+        "start": [x.numpy().astype(dtype).tobytes() for x in start],
+        "states": [states[: k + 1, row, :n].tobytes() for row, (k, n) in enumerate(ends)],
         "forward_passes": pa.array(revision.stats.forward_passes.tolist(), pa.int32()),
     }
 
 
 @dataclass(frozen=True)
 class Paths:
-    """The predictions of a run as arrays."""
+    """The predictions of a run as arrays. Shorter sequences are filled up with positions that are
+    right from the start and stay so."""
 
     sample_ids: list[str]
     solution: Ints
@@ -45,25 +58,35 @@ class Paths:
     steps: Ints
     """Of each sequence, [B]."""
     forward_passes: Ints
+    lengths: Ints
+    """Of each sequence, without what it is filled up with, [B]."""
 
     @classmethod
     def read(cls, table: pa.Table, dtype: type = np.uint8) -> "Paths":
-        solution, start = (stack(table[name], dtype) for name in ("solution", "start"))
-        length = solution.shape[1]
+        solution, lengths = pad(arrays(table["solution"], dtype), np.dtype(dtype), 1)
+        start, _ = pad(arrays(table["start"], dtype), np.dtype(dtype), 1)
         paths = [
-            np.frombuffer(x.as_py(), dtype).reshape(-1, length) for x in table["states"]
-        ]  # [steps+1, N] each
+            x.reshape(-1, n) for x, n in zip(arrays(table["states"], dtype), lengths, strict=True)
+        ]  # [steps+1, n] each
         steps = np.array([len(x) - 1 for x in paths])
-        longest = int(steps.max(initial=0)) + 1
-        states = [np.concatenate([x, np.repeat(x[-1:], longest - len(x), 0)]) for x in paths]
+        states = np.ones((steps.max(initial=0) + 1, *solution.shape), dtype)
+        for row, path in enumerate(paths):
+            states[: len(path), row, : path.shape[1]] = path
+            states[len(path) :, row, : path.shape[1]] = path[-1]
         return cls(
             table["sample_id"].to_pylist(),
             solution,
             start,
-            np.stack(states, 1),
+            states,
             steps,
             table["forward_passes"].to_numpy(),
+            lengths,
         )
+
+    @property
+    def is_there(self) -> Bools:
+        """Positions that a sequence has of its own, [B, N]."""
+        return within(self.lengths, self.solution.shape[1])
 
     @property
     def final(self) -> Ints:
@@ -94,5 +117,10 @@ def replays(paths: Paths) -> tuple[Bools, Bools]:
 
 
 def stack(column: pa.ChunkedArray, dtype: type) -> NDArray:
-    """Byte strings of one length to an array, [B, N]."""
-    return np.stack([np.frombuffer(x.as_py(), dtype) for x in column])
+    """Byte strings to an array, [B, N], the shorter ones filled up with 0."""
+    return pad(arrays(column, dtype), np.dtype(dtype))[0]
+
+
+def arrays(column: pa.ChunkedArray, dtype: type) -> list[NDArray]:
+    """Byte strings to arrays, [n] each."""
+    return [np.frombuffer(x.as_py(), dtype) for x in column]

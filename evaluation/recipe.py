@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from evaluation.decoder import Decoder
+from evaluation.suite import Suite, make_suite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +132,11 @@ class EvalRecipe:
                 if row.checkpoint is not None and row.decoder is not None:
                     _check_known("checkpoints", (row.checkpoint,), self.checkpoints)
                     _check_known("decoders", (row.decoder,), self.decoders)
+        self.make_suites()
+
+    def make_suites(self) -> dict[str, Suite]:
+        """The suites by name."""
+        return {name: make_suite(values, f"suites: {name}") for name, values in self.suites.items()}
 
     def members(self, checkpoint: str) -> tuple[str, ...]:
         """The folders of a named checkpoint, one or several."""

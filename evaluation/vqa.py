@@ -68,11 +68,18 @@ def vqa_scores(
 
 @torch.inference_mode()
 def _ask(processor: Any, model: Any, answers: list[int], picture: Picture, text: str) -> float:
-    if processor.chat_template is not None:
-        content = [{"type": "image"}, {"type": "text", "text": text}]
-        rounds = [{"role": "user", "content": content}]
-        text = processor.apply_chat_template(rounds, add_generation_prompt=True)
-    inputs = processor(images=Image.fromarray(picture), text=text, return_tensors="pt")
+    image = Image.fromarray(picture)
+    if processor.chat_template is not None:  # which has whatever begins a text
+        content = [{"type": "image", "image": image}, {"type": "text", "text": text}]
+        inputs = processor.apply_chat_template(
+            [{"role": "user", "content": content}],
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=True,
+            return_tensors="pt",
+        )
+    else:
+        inputs = processor(images=image, text=text, return_tensors="pt")
     inputs = inputs.to(model.device)
     if model.config.is_encoder_decoder:
         start = model.config.get_text_config().decoder_start_token_id

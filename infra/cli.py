@@ -12,6 +12,7 @@ remask eval RECIPE             checkpoints → predictions and scores, as Ray ta
 remask report FOLDER           scores → one HTML file: tables, curves, a player
 remask harness ARGUMENTS       lm-evaluation-harness with our checkpoints, as model `remask`
 remask revise --checkpoint C   revise given boards with a checkpoint
+remask edit PICTURE WORDS      edit a picture with a checkpoint
 remask doctor                  what this machine can run, and why not
 
 remask VERB --help             options and examples of a verb
@@ -34,6 +35,7 @@ VERBS = {
     "report": "evaluation.report",
     "harness": "infra.harness",
     "revise": "infra.revise",
+    "edit": "infra.edit",
     "doctor": "infra.doctor",
 }
 

@@ -1,7 +1,8 @@
 """All stages of a recipe, one after the other, on this machine or the cluster RAY_ADDRESS names.
 
 A recipe lists commands. Each does only what is missing, so a run that was stopped goes on where it
-was. `VERB.key=value` changes a key in every stage of that verb.
+was. `VERB.key=value` changes a key in every stage of that verb. All recipes are checked before the
+first stage begins.
 
     remask run infra/recipes/sudoku4.yaml
     remask run infra/recipes/sudoku9.yaml train.engine.precision=fp32
@@ -9,11 +10,13 @@ was. `VERB.key=value` changes a key in every stage of that verb.
 """
 
 import argparse
+import pkgutil
 import shlex
 import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -22,7 +25,17 @@ from pipeline.recipe import load_recipe
 
 STOPPED = 130
 """Status of what Ctrl-C has ended."""
-STAGES = ("source", "probe", "build", "vq", "train", "merge", "eval", "report")
+STAGES = {
+    "source": "pipeline.recipe:BuildRecipe",
+    "probe": "pipeline.recipe:BuildRecipe",
+    "build": "pipeline.recipe:BuildRecipe",
+    "vq": "training.vq:VQRecipe",
+    "train": "training.recipe:TrainRecipe",
+    "merge": None,
+    "eval": "evaluation.recipe:EvalRecipe",
+    "report": None,
+}
+"""Verbs, and what their recipe is if they have one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +60,12 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("recipe", help="a YAML file that lists stages")
     parser.add_argument("overrides", nargs="*", default=[], metavar="VERB.key=value")
-    parser.add_argument("--dry-run", action="store_true", help="print the commands only")
+    parser.add_argument("--dry-run", action="store_true", help="check and print the commands")
     arguments = parser.parse_intermixed_args(argv)
     try:
         recipe = load_recipe(RunRecipe, arguments.recipe, [])
         stages = with_overrides(recipe.stages, arguments.overrides)
+        recipes_of(stages)
     except ValueError as error:
         parser.exit(2, f"remask run: {error}\n")
     console = Console(stderr=True, highlight=False)
@@ -85,6 +99,27 @@ def with_overrides(stages: tuple[str, ...], overrides: list[str]) -> list[list[s
             )
         for stage in found:
             stage += [setting] * (stage[0] == verb)
+    return found
+
+
+def recipes_of(stages: list[list[str]]) -> list[Any]:
+    """What each stage has read when it begins; none for those without a recipe.
+
+    Raises ValueError, naming the stage, where that would fail.
+    """
+    found = []
+    for number, (verb, *arguments) in enumerate(stages, 1):
+        words = [x for x in arguments if not x.startswith("-")]
+        overrides = [x for x in words if "=" in x]
+        paths = [x for x in words if "=" not in x]
+        name = STAGES[verb]
+        try:
+            recipe = load_recipe(pkgutil.resolve_name(name), paths[0], overrides) if name else None
+        except IndexError:
+            raise ValueError(f"stage {number}, {verb}, names no recipe") from None
+        except ValueError as error:
+            raise ValueError(f"stage {number}, {verb}: {error}") from error
+        found.append(recipe)
     return found
 
 

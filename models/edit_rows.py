@@ -10,7 +10,7 @@ dropout need nothing but a row.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -60,6 +60,13 @@ class EditLayout:
         found = (image.newline_id, image.begin_id, image.end_id, *marks, *ends)
         return tuple(x for x in found if x is not None)
 
+    def writes_as(self, other: "EditLayout") -> bool:
+        """Do both write the same rows? Where the instruction itself is, within its template, they
+        need not know alike."""
+        return replace(self, text_begin_id=None, text_end_id=None) == replace(
+            other, text_begin_id=None, text_end_id=None
+        )
+
     def row(
         self, prompt: Sequence[int], source: Tensor, target: Tensor, source_in: SourceIn
     ) -> EditRow:
@@ -106,6 +113,12 @@ class EditLayout:
         is_inside = (_before(ids == image.begin_id) > 0) & ((ids == image.end_id).cumsum(-1) == 0)
         return is_inside & (ids != image.newline_id)
 
+    def source_image(self, ids: Tensor) -> Tensor:
+        """The first image with its marks, [B, N]."""
+        image = self.image
+        has_begun = (ids == image.begin_id).cumsum(-1) > 0
+        return has_begun & (_before((ids == image.end_id) & has_begun) == 0)
+
     def without_text(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Rows whose instruction is the unconditional id alone.
 
@@ -113,14 +126,18 @@ class EditLayout:
             Ids [B, N], and which of them there still are, bool [B, N].
         """
         spoken = self.instruction(ids)
+        mute = ~spoken.any(-1)
+        if mute.any():
+            raise ValueError(
+                f"row {int(mute.nonzero()[0])} has no instruction to leave out: none stands before "
+                f"its image, after text_begin_id {self.text_begin_id}; is the model's layout that "
+                "of the rows?"
+            )
         is_first = spoken & (spoken.cumsum(-1) == 1)
         return torch.where(is_first, self.unconditional_id, ids), ~spoken | is_first
 
     def _marked(self, codes: Tensor) -> list[Tensor]:
         return [_one(self.image.begin_id), self.image.to_tokens(codes), _one(self.image.end_id)]
-
-
-LUMINA = EditLayout()
 
 
 def _one(id: int | None) -> Tensor:

@@ -4,7 +4,8 @@
 
 Without text, the instruction is the unconditional id alone. Without image, the input at the
 source's cells is the embedding of MASK, put there after the history's norm. Training drops them in
-the same two ways. SPEC §4.
+the same two ways. SPEC §4. A model that was not so trained, as Lumina-DiMOO is published, goes
+without a source image that is not there at all.
 """
 
 import math
@@ -20,6 +21,7 @@ from models.edit_rows import EditLayout
 from models.history import HistoryState
 
 Where = Literal["all", "masked"]
+NoImage = Literal["masked", "absent"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +35,18 @@ class Guidance:
     at: Where = "all"
     """Guide every belief, or only those at masked positions: what is revealed, not what is
     re-masked."""
+    no_image: NoImage = "masked"
+    """Without image, the source's cells are masked, or the source is not there; the latter where
+    it lies in the prompt."""
 
     def __post_init__(self) -> None:
         for name in ("text", "image"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"guidance.{name} must be 0 or more, got {getattr(self, name)}")
-        if self.at not in get_args(Where):
-            raise ValueError(f"guidance.at must be one of {list(get_args(Where))}, got {self.at!r}")
+        for name, choices in (("at", get_args(Where)), ("no_image", get_args(NoImage))):
+            value = getattr(self, name)
+            if value not in choices:
+                raise ValueError(f"guidance.{name} must be one of {list(choices)}, got {value!r}")
 
 
 class Guide:
@@ -75,8 +82,8 @@ class Guide:
             unsaid = self._history.update(ids).to(embeds.dtype)  # in step, whether it is run or not
             contrasts.append(self._run(unsaid, kept, attention_mask, guided, self._guidance.text))
         if self._guidance.image:
-            blind = without_image(self._backbone, embeds, self._layout.source_cells(tokens))
-            contrasts.append(self._run(blind, None, attention_mask, guided, self._guidance.image))
+            blind, kept = self._blind(tokens, embeds, where)
+            contrasts.append(self._run(blind, kept, attention_mask, guided, self._guidance.image))
         return contrasts
 
     def clear(self) -> None:
@@ -86,6 +93,19 @@ class Guide:
     def select(self, rows: Tensor) -> None:
         """Keep only these rows of the batch."""
         self._history.select(rows)
+
+    def _blind(self, tokens: Tensor, embeds: Tensor, where: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The input without the source image, and what is kept of it."""
+        if self._guidance.no_image == "masked":
+            cells = self._layout.source_cells(tokens)
+            return without_image(self._backbone, embeds, cells), None
+        image = self._layout.source_image(tokens)
+        if (image & where).any():
+            raise ValueError(
+                "guidance.no_image absent takes the source image out of the prompt, but here it "
+                "lies in the canvas; use masked"
+            )
+        return embeds, ~image
 
     def _run(
         self,

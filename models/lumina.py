@@ -57,6 +57,11 @@ class LuminaMDM(LladaMDM):
     def can_say(self, ids: Tensor) -> Tensor:
         return self.config.layout.image.is_code(ids)
 
+    def fits(self, vocab_size: int) -> bool:
+        """Codes are the last ids of image edits; rows after them are unused."""
+        codes = self.config.layout.image
+        return vocab_size == codes.code_offset + codes.num_codes
+
     def head(self, hidden: Tensor) -> Tensor:
         if self.config.weight_tying:
             return _code_logits(hidden, self.token_embedding, self.config)

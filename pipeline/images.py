@@ -1,4 +1,4 @@
-"""Pictures from files of any kind to plain arrays of one size.
+"""Pictures from files of any kind to plain arrays of a given size.
 
 Whatever a file holds (grey, palette, alpha, CMYK, 16 bits, turned by EXIF) becomes 8-bit RGB: alpha
 is laid over white, a turn is carried out. The size is reached by one rule: scale until the picture
@@ -7,9 +7,12 @@ covers it, then cut away what stands over, the same on both sides. A file that c
 """
 
 import contextlib
+import functools
 import io
+import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +22,12 @@ Picture = NDArray[np.uint8]
 """[H, W, 3]."""
 Region = NDArray[np.bool_]
 """[H, W]."""
+Size = tuple[int, int]
+"""Height and width."""
+LONGEST = 4
+"""Longer than wide by, or wider than long, where a picture's own shape is kept."""
+MOST_SHAPE = 1.1
+"""By which height / width of two pictures of one edit may differ."""
 
 WITH_ALPHA = ("LA", "La", "PA", "RGBA", "RGBa")
 DEEP_GREYS = ("I", "I;16", "I;16L", "I;16B")
@@ -28,49 +37,90 @@ class ImageError(ValueError):
     """A picture that cannot be used; the message names it."""
 
 
-def read_picture(data: bytes, name: str, size: tuple[int, int]) -> Picture:
-    """A file's picture as RGB, brought to a size.
+@dataclass(frozen=True)
+class ImageFile:
+    """A file's picture, upright and in RGB, of whatever size it is."""
 
-    Args:
-        data: The file's bytes.
-        name: Said in errors.
-        size: Height and width.
-    """
-    return _fit(_open(data, name), size, Image.Resampling.LANCZOS)
+    image: Image.Image
+    name: str
+    """Said in errors."""
+    is_clear: bool = False
+    """Does white show through somewhere?"""
+
+    @classmethod
+    def read(cls, data: bytes, name: str) -> "ImageFile":
+        with _named(name):
+            image = Image.open(io.BytesIO(data))
+            image.load()
+            return cls(_to_rgb(ImageOps.exif_transpose(image), name), name, _is_clear(image))
+
+    @property
+    def size(self) -> Size:
+        return self.image.height, self.image.width
+
+    def fit(self, size: Size) -> Picture:
+        """Brought to a size."""
+        return _fit(self.image, size, Image.Resampling.LANCZOS)
+
+    def check_shape(self, of: "ImageFile") -> None:
+        """Raise ImageError where another picture has another shape: cut alike, they would not show
+        the same."""
+        here, there = (height / width for height, width in (self.size, of.size))
+        if max(here / there, there / here) > MOST_SHAPE:
+            raise ImageError(
+                f"{self.name} is {_words(self)}, {of.name} {_words(of)} (width × height); the "
+                "pictures of an edit must have one shape"
+            )
+
+    def region(self, of: "ImageFile", size: Size) -> Region:
+        """The region that this mask marks, where it is lighter than half, brought to a size.
+
+        Args:
+            of: The picture it belongs to, which must be as large.
+            size: Height and width.
+        """
+        if self.size != of.size:
+            raise ImageError(
+                f"mask {self.name} is {_words(self)}, its picture {of.name} {_words(of)} (width × "
+                "height); a mask must be as large as its picture"
+            )
+        if self.is_clear:
+            raise ImageError(f"mask {self.name} is transparent; save it as white on black")
+        levels = np.asarray(self.image).mean(-1)
+        darkest, lightest = levels.min(), levels.max()
+        if darkest < lightest <= 127.5:
+            raise ImageError(
+                f"mask {self.name} has levels of {darkest:g} to {lightest:g}; save it as 255 where "
+                "the edit belongs and 0 elsewhere"
+            )
+        return _fit(self.image, size, Image.Resampling.NEAREST).mean(-1) > 127.5
 
 
-def read_region(data: bytes, name: str, size: tuple[int, int], of: bytes, of_name: str) -> Region:
-    """A mask file as the region it marks: where it is lighter than half.
-
-    Args:
-        data: The mask file's bytes.
-        name: Said in errors.
-        size: Height and width to bring it to.
-        of: The bytes of the picture it belongs to, which must be as large.
-        of_name: Said in errors.
-    """
-    mask, picture = _open(data, name), _open(of, of_name)
-    if mask.size != picture.size:
-        raise ImageError(
-            f"mask {name} is {_size(mask)}, its picture {of_name} {_size(picture)} (width × "
-            "height); a mask must be as large as its picture"
-        )
-    return _fit(mask, size, Image.Resampling.NEAREST).mean(-1) > 127.5
+def read_picture(data: bytes, name: str, size: Size) -> Picture:
+    """A file's picture as RGB, brought to a size; its name is said in errors."""
+    return ImageFile.read(data, name).fit(size)
 
 
-def to_png(picture: Picture) -> bytes:
-    """A picture as the bytes of a PNG file."""
-    out = io.BytesIO()
-    Image.fromarray(picture).save(out, "png", optimize=True)
+@functools.lru_cache(maxsize=4)
+def sizes_of_area(area: int, step: int) -> tuple[Size, ...]:
+    """Heights and widths in steps of so many pixels, at most `area` pixels in all, of each height
+    the widest; none is more than `LONGEST` times as long as wide."""
+    sides = range(step, math.isqrt(area * LONGEST) + 1, step)
+    found = ((height, area // height // step * step) for height in sides)
+    return tuple(x for x in found if min(x) and max(x) <= LONGEST * min(x))
+
+
+def nearest_size(size: Size, sizes: Sequence[Size]) -> Size:
+    """The one that keeps most of a picture of some size."""
+    ratio = math.log(size[0] / size[1])
+    return min(sizes, key=lambda x: (abs(math.log(x[0] / x[1]) - ratio), -x[0] * x[1]))
+
+
+def to_png(picture: Picture, colours: int | None = None) -> bytes:
+    """A picture as the bytes of a PNG file, with a palette of so many colours if that is said."""
+    image, out = Image.fromarray(picture), io.BytesIO()
+    (image.quantize(colours) if colours else image).save(out, "png", optimize=True)
     return out.getvalue()
-
-
-def _open(data: bytes, name: str) -> Image.Image:
-    """The picture upright and in RGB."""
-    with _named(name):
-        image = Image.open(io.BytesIO(data))
-        image.load()
-        return _to_rgb(ImageOps.exif_transpose(image), name)
 
 
 def _to_rgb(image: Image.Image, name: str) -> Image.Image:
@@ -86,7 +136,13 @@ def _to_rgb(image: Image.Image, name: str) -> Image.Image:
     return image.convert("RGB")
 
 
-def _fit(image: Image.Image, size: tuple[int, int], resampling: Image.Resampling) -> Picture:
+def _is_clear(image: Image.Image) -> bool:
+    if image.mode not in WITH_ALPHA and "transparency" not in image.info:
+        return False
+    return bool((np.asarray(image.convert("RGBA"))[..., 3] < 255).any())
+
+
+def _fit(image: Image.Image, size: Size, resampling: Image.Resampling) -> Picture:
     height, width = size
     if (image.height, image.width) != size:
         image = ImageOps.fit(image, (width, height), resampling)
@@ -105,11 +161,11 @@ def _named(name: str) -> Iterator[None]:
         raise ImageError(f"{name} is not a picture that Pillow can read") from error
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         raise ImageError(f"{name} is too large: {error}") from error
-    except ImageError:
+    except (ImageError, MemoryError):
         raise
-    except (OSError, SyntaxError, ValueError, EOFError) as error:
+    except Exception as error:  # damaged files make Pillow raise all kinds
         raise ImageError(f"{name} is damaged: {error}") from error
 
 
-def _size(image: Image.Image) -> str:
-    return f"{image.width} × {image.height}"
+def _words(file: ImageFile) -> str:
+    return f"{file.image.width} × {file.image.height}"

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from pipeline.storage import StorageError
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 ROW_GROUP = 8192
 META = b"remask"
 RAW = ("noisy",)

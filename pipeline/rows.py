@@ -65,13 +65,21 @@ class Vocabulary:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What a file's metadata says of it."""
+        """What a file's metadata says of it; excluded ids by the first and last of each run, for
+        next to codes of images there are a hundred thousand."""
+        ids = np.unique(np.array(self.excluded, np.int64))
+        runs = np.split(ids, np.flatnonzero(np.diff(ids) > 1) + 1)
         return {
             "size": self.size,
             "mask_id": self.mask_id,
-            "excluded": list(self.excluded),
+            "excluded": [[int(run[0]), int(run[-1])] for run in runs if len(run)],
             "id_bits": self.bits,
         }
+
+    @classmethod
+    def from_meta(cls, meta: dict[str, Any]) -> "Vocabulary":
+        runs = (range(first, last + 1) for first, last in meta["excluded"])
+        return cls(meta["size"], meta["mask_id"], tuple(x for run in runs for x in run))
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,8 @@ class Examples:
     its own."""
     left_out: Sequence[str] = ()
     """Which records those were and why, where the source says so; kept in a file of its own."""
+    unchanged: Sequence[str] = ()
+    """Ids of image edits of nothing, which are kept; named in a file of its own."""
 
     @property
     def is_token(self) -> Bools:
@@ -278,7 +288,7 @@ def _examples(columns: Columns | pa.Table, meta: dict) -> Examples:
         editable=_unpack_editable(columns["editable"], kept, lengths, prompt_lengths),
         lengths=lengths,
         prompt_lengths=prompt_lengths,
-        vocabulary=Vocabulary(meta["size"], meta["mask_id"], tuple(meta["excluded"])),
+        vocabulary=Vocabulary.from_meta(meta),
         num_skipped=meta.get("skipped", 0),
     )
 

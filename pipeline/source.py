@@ -5,6 +5,7 @@ python -m pipeline.source pipeline/recipes/sudoku.yaml source.train=100000
 """
 
 import dataclasses
+import sys
 import zlib
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -25,7 +26,7 @@ from pipeline.trajectory import Ints
 SOURCE_STAGE, PROBE_STAGE, BUILD_STAGE = range(3)
 PATHS = ("file", "data", "folder", "images", "tokenizer")
 """Settings of sources that name a place."""
-LEFT_OUT = ".left_out.txt"
+LEFT_OUT, UNCHANGED = ".left_out.txt", ".unchanged.txt"
 """Ends the name of a unit's list of what could not be used."""
 
 
@@ -121,18 +122,19 @@ def example_units(recipe: BuildRecipe) -> list[Unit]:
     ]
 
 
-def make_examples(plan: Plan, unit: Unit) -> tuple[int, int, int]:
-    """Write one unit's examples; return its rows, tokens and skipped records."""
+def make_examples(plan: Plan, unit: Unit) -> tuple[int, int, int, int]:
+    """Write one unit's examples; return its rows, tokens, skipped records and edits of nothing."""
     rng = unit_rng(plan, SOURCE_STAGE, unit)
     examples = plan.recipe.source.examples(unit.split, unit.first, unit.count, rng)
-    if examples.left_out:
-        lines = "".join(f"{line}\n" for line in examples.left_out)
-        plan.examples.write(f"{unit.name}{LEFT_OUT}", lines.encode())
+    for ending, lines in ((LEFT_OUT, examples.left_out), (UNCHANGED, examples.unchanged)):
+        if lines:
+            plan.examples.write(f"{unit.name}{ending}", "".join(f"{x}\n" for x in lines).encode())
     if examples.starts is not None:
         starts = dataclasses.replace(examples, target=examples.starts)
         plan.examples.write(_starts_name(unit), encode_examples(starts))
     plan.examples.write(f"{unit.name}.parquet", encode_examples(examples))  # last: it says "done"
-    return len(examples.example_ids), int(examples.lengths.sum()), examples.num_skipped
+    tokens = int(examples.lengths.sum())
+    return len(examples.example_ids), tokens, examples.num_skipped, len(examples.unchanged)
 
 
 def open_examples(plan: Plan, unit: Unit) -> ExampleFile:
@@ -170,15 +172,20 @@ def run(recipe: BuildRecipe, plan: Plan | None = None) -> Summary:
     plan = plan or make_plan(recipe)
     units = example_units(plan.recipe)
     todo = missing(plan.examples, units)
+    unchanged = 0
     with Meter("source", len(units), len(units) - len(todo)) as meter:
-        for counts in run_tasks(
+        for *counts, same in run_tasks(
             partial(make_examples, plan),
             todo,
             workers=plan.workers,
             num_gpus=plan.recipe.run.gpus_per_source,
         ):
             meter.add(*counts)
+            unchanged += same
     plan.examples.sweep("")
+    if unchanged:
+        where = plan.examples.path(f"*{UNCHANGED}")
+        print(f"source: {unchanged:,} edits of nothing are kept; {where}", file=sys.stderr)
     if meter.rows == 0 and len(todo) == len(units):
         plan.examples.remove(f"{unit.name}.parquet" for unit in units)
         why = _first_reason(plan) or "raise source.max_length or mend the templates"

@@ -33,11 +33,15 @@ class Learner(nn.Module):
         horizon: int,
         seed: int,
         mixed: bool = False,
+        least_chunks: int = 1,
     ) -> None:
-        """With `mixed`, the backbone's matrix products are in bf16; the loss never is."""
+        """With `mixed`, the backbone's matrix products are in bf16; the loss never is. The head is
+        called at least `least_chunks` times a batch: where its weights are divided among ranks, all
+        must call it alike."""
         super().__init__()
         self.backbone, self.config = backbone, config
         self._horizon, self._seed, self._mixed = horizon, seed, mixed
+        self._least_chunks = least_chunks
 
     def forward(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
         """The loss to minimise, and the sums that `Tally` reads.
@@ -88,6 +92,7 @@ class Learner(nn.Module):
             mask_id=self.backbone.mask_id,
             vocab_size=self.backbone.vocab_size,
             config=self.config,
+            least_chunks=self._least_chunks,
         )
 
     def _masked(self, given: Given, step: int) -> OracleLoss:
@@ -118,6 +123,7 @@ class Learner(nn.Module):
             mask_id=self.backbone.mask_id,
             vocab_size=self.backbone.vocab_size,
             config=self.config,
+            least_chunks=self._least_chunks,
         )
 
     def _hidden(self, given: Given, horizon: int) -> Tensor:

@@ -108,6 +108,7 @@ def oracle_loss(
     mask_id: int,
     vocab_size: int,
     config: ObjectiveConfig,
+    least_chunks: int = 1,
 ) -> OracleLoss:
     """Loss of a batch at its current states.
 
@@ -122,6 +123,7 @@ def oracle_loss(
         mask_id: Id of the mask token.
         vocab_size: V, which sets how many positions a chunk holds.
         config: Weights.
+        least_chunks: The head is called at least so often.
 
     Returns:
         The loss; 0 with empty parts when nothing is editable.
@@ -135,7 +137,7 @@ def oracle_loss(
         x[editable] for x in (hidden, state, target, wrong, moves)
     )  # [P, ...]
     loss, correct, belief, unlikely, order = _in_chunks(
-        head, (hidden, state, target, wrong), mask_id, vocab_size, config
+        head, (hidden, state, target, wrong), mask_id, vocab_size, config, least_chunks
     )
     is_masked, is_kept = state == mask_id, state == target
     weight = torch.where(moves, config.edit_weight, 1.0)
@@ -169,6 +171,7 @@ def masked_loss(
     mask_id: int,
     vocab_size: int,
     config: ObjectiveConfig,
+    least_chunks: int = 1,
 ) -> OracleLoss:
     """The masked-diffusion loss: -log p(target) where masked, weighted by 1 / (rate · length).
 
@@ -184,6 +187,7 @@ def masked_loss(
         mask_id: Id of the mask token.
         vocab_size: V, which sets how many positions a chunk holds.
         config: The floor.
+        least_chunks: The head is called at least so often.
 
     Returns:
         The loss, a mean over rows; all of it is in the `reveal` part.
@@ -194,7 +198,7 @@ def masked_loss(
     target = target.long()[where]
     state = torch.full_like(target, mask_id)
     loss, correct, belief, *_ = _in_chunks(
-        head, (hidden[where], state, target, target), mask_id, vocab_size, config
+        head, (hidden[where], state, target, target), mask_id, vocab_size, config, least_chunks
     )
     everywhere = torch.ones_like(correct)
     none = loss.new_zeros(())
@@ -209,16 +213,27 @@ def masked_loss(
     )
 
 
+def num_chunks(positions: int, vocab_size: int) -> int:
+    """How often the head is called for so many positions."""
+    return max(1, math.ceil(positions / _chunk_size(vocab_size)))
+
+
+def _chunk_size(vocab_size: int) -> int:
+    return max(1, CHUNK_ELEMENTS // vocab_size)
+
+
 def _in_chunks(
     head: Callable[[Tensor], Tensor],
     positions: tuple[Tensor, ...],
     mask_id: int,
     vocab_size: int,
     config: ObjectiveConfig,
+    least_chunks: int,
 ) -> tuple[Tensor, ...]:
     """`_terms` over all positions, [P] each, with the logits of some at a time."""
-    size = max(1, CHUNK_ELEMENTS // vocab_size)
+    size = _chunk_size(vocab_size)
     chunks = list(zip(*(x.split(size) for x in positions), strict=True))
+    chunks += [tuple(x[:0] for x in positions)] * (least_chunks - len(chunks))
     terms = [_terms(head, chunk, mask_id, config, again=len(chunks) > 1) for chunk in chunks]
     return tuple(torch.cat(x) for x in zip(*terms, strict=True))
 

@@ -13,6 +13,7 @@ from models.adapter import add_lora, is_adapter
 from models.checkpoint import outline
 from models.guidance import edit_layout
 from training.loader import Loader, Order
+from training.objective import num_chunks
 from training.recipe import TrainRecipe
 from training.shard_set import ShardSet
 from training.world import World
@@ -44,6 +45,11 @@ class Plan:
     def content(self) -> dict[str, Any]:
         """What the outcome depends on, data and start included."""
         return {**self.recipe.content, "data": self.train.fingerprint, "start": self.start}
+
+    def most_chunks(self, vocab_size: int, world: World) -> int:
+        """How often the head is called for the largest batch that a rank may get."""
+        rows = self.recipe.batch_size // world.size // self.micro_batches
+        return num_chunks(rows * max(self.train.table["longest"]), vocab_size)
 
     def make_backbone(self) -> Backbone:
         """The model to train: the same weights on every rank and every launch."""

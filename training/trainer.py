@@ -63,18 +63,18 @@ class Trainer:
         recipe = plan.recipe
         self.plan, self._folder, self._world, self._recipe = plan, folder, world, recipe
         backbone = plan.make_backbone()
+        is_divided = recipe.engine.zero_stage == 3
         self.learner = Learner(
             backbone,
             recipe.objective,
             horizon=plan.horizon,
             seed=recipe.seed,
             mixed=recipe.engine.precision == "mixed",
+            least_chunks=plan.most_chunks(backbone.vocab_size, world) if is_divided else 1,
         )
         self._held_out = None
         if recipe.held_out.every and plan.held_out is not None:
-            self._held_out = HeldOut(
-                plan.held_out, recipe.held_out, world, together=recipe.engine.zero_stage == 3
-            )
+            self._held_out = HeldOut(plan.held_out, recipe.held_out, world, together=is_divided)
         newest = self._newest()
         self._engine, self._peaks = make_engine(self.learner, plan, world, newest)
         self._state = newest.state if newest else State(0, world.size)

@@ -24,6 +24,7 @@ from pipeline.edits import EditPairs, EmojiPairs, FilePairs, ShapePairs
 from pipeline.images import ImageError
 from pipeline.progress import Meter, Summary
 from pipeline.provenance import claim
+from pipeline.source import without_paths
 from pipeline.storage import Storage
 from training.codebook import LearnConfig, Pictures, learn, psnr, to_images
 
@@ -56,6 +57,8 @@ class VQRecipe:
             raise ValueError(f"seed must lie in 0 .. 2^63 - 1, got {self.seed}")
         if "://" in self.output:
             raise ValueError(f"output must be a folder on a file system, got {self.output}")
+        if self.pairs.size is None:
+            raise ValueError("pairs.shape must be one: a tokeniser learns from one size")
         height, width = self.pairs.size
         if height % self.tokenizer.patch or width % self.tokenizer.patch:
             raise ValueError(
@@ -66,9 +69,9 @@ class VQRecipe:
     @property
     def content(self) -> dict[str, Any]:
         """What the outcome depends on."""
-        values = dataclasses.asdict(self) | {"data": self.pairs.data_hash()}
+        values = dataclasses.asdict(self)
         del values["output"]
-        return values
+        return values | {"pairs": without_paths(values["pairs"]), "data": self.pairs.data_hash()}
 
 
 def train_tokenizer(recipe: VQRecipe) -> Summary:

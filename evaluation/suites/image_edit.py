@@ -6,7 +6,6 @@ tokeniser makes of the source, so that its own losses are no edits; `evaluation/
 says how.
 """
 
-import contextlib
 import dataclasses
 import math
 from dataclasses import dataclass
@@ -26,13 +25,15 @@ from evaluation.suite import Score, register
 from evaluation.vqa import VqaConfig, vqa_scores
 from models import Backbone, Revision, revise
 from pipeline.edits import EditPair
-from pipeline.images import ImageError, Picture, Region
+from pipeline.images import Picture, Region
 from pipeline.rows import pad
 from pipeline.source import without_paths
 from pipeline.sources.image_edit import ImageEditSource
 
 SHOWN = 6
 """Samples of a run in the report: the first, so that runs show the same."""
+MOST_STATES = 17
+"""Of a sample in the report; of longer decodes, some of them."""
 CODES = np.uint16
 """Of codes in predictions, each plus 1; 0 is MASK."""
 
@@ -43,7 +44,7 @@ class ImageEditSuite:
     """Held-out edits."""
 
     kind: ClassVar[str] = "image_edit"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     edits: ImageEditSource
     """Pairs, tokeniser and text as in the recipe that the data were built by; where the source
@@ -53,9 +54,13 @@ class ImageEditSuite:
     threshold: float = 0.1
     """Share of a channel's range beyond which a pixel is changed."""
     success_at: float = 0.9
-    """An edit succeeds where at least this share of the region agrees with the target."""
+    """An edit succeeds where at least this share of what is asked for agrees with the target; one
+    of nothing, where nothing changes."""
     reference: Literal["reconstruction", "original"] = "reconstruction"
     """What edits are compared with: pictures as the tokeniser gives them back, or as they were."""
+    zone: Literal["pixels", "cells"] = "pixels"
+    """Precision and the background are judged by the region itself, or by the cells of the
+    tokeniser that hold any of it: an edit cannot change less than a cell."""
     vqa: VqaConfig | None = None
     """A model to ask whether the edit was made."""
 
@@ -88,14 +93,12 @@ class ImageEditSuite:
         check_installed()
         if self.vqa is not None:
             self.vqa.check()
-        if backbone.layout is None:
-            raise ValueError(f"the image suite needs a model of image edits, got {backbone.kind}")
-        vocabulary, layout = self.edits.vocabulary(), self.edits.layout
-        if backbone.layout != layout or backbone.mask_id != vocabulary.mask_id:
+        self.edits.check_model(backbone)
+        num_codes = self.edits.layout.image.num_codes
+        if num_codes > np.iinfo(CODES).max:
             raise ValueError(
-                f"the model's ids are not those of the suite's edits: {backbone.layout} with MASK "
-                f"{backbone.mask_id}, not {layout} with MASK {vocabulary.mask_id}; give the suite "
-                "the tokeniser and text that the model was trained with"
+                f"the image suite takes tokenisers of {np.iinfo(CODES).max} codes at most, got "
+                f"{num_codes}"
             )
 
     def predict(self, backbone: Backbone, samples: range, decoder: Decoder) -> pa.Table:
@@ -107,13 +110,14 @@ class ImageEditSuite:
             return PREDICTIONS.empty_table()
         source, target = (self.edits.encode([getattr(p, x) for p in pairs]) for x in SIDES)
         revision = self._revise(backbone, edits, pairs, numbers, (source, target), decoder)
-        edited = self.edits.decode(revision.trajectory[-1].long().view_as(source) - 1)
+        final = zip(revision.trajectory[-1], target, strict=True)
+        edited = self.edits.decode([x[: y.numel()].view_as(y) - 1 for x, y in final])
         measures = self._measure(pairs, edited, (source, target))
         answers: list[float | None] = [None] * len(pairs)
         if self.vqa is not None:
             answers = [*vqa_scores(self.vqa, edited, [pair.instruction for pair in pairs])]
         edit_mask = revision.edit_mask().numpy().astype(np.uint8)
-        solution, start = (x.flatten(1) + 1 for x in (target, source))
+        solution, start = ([x.flatten() + 1 for x in codes] for codes in (target, source))
         return pa.table(
             {
                 "sample_id": [pair.pair_id for pair in pairs],
@@ -121,7 +125,9 @@ class ImageEditSuite:
                 "edit": [pair.kind for pair in pairs],
                 "instruction": [pair.instruction for pair in pairs],
                 **path_columns(solution, start, revision, CODES),
-                "edit_mask": [x.tobytes() for x in edit_mask],
+                "edit_mask": [
+                    x[: len(y)].tobytes() for x, y in zip(edit_mask, solution, strict=True)
+                ],
                 **{f.name: [getattr(m, f.name) for m in measures] for f in MEASURES},
                 "vqa": answers,
             },
@@ -151,12 +157,8 @@ class ImageEditSuite:
     ) -> tuple[list[int], list[EditPair]]:
         """The pairs that can be read and whose rows the model takes, with their numbers."""
         most = min(edits.max_length, backbone.max_length or edits.max_length)
-        found = {}
-        for number in samples:
-            with contextlib.suppress(ImageError):
-                pair = edits.pairs.pair("held_out", number)
-                if edits.row_length(pair.instruction) <= most:
-                    found[number] = pair
+        usable = edits.usable("held_out", samples, [])
+        found = {number: pair for number, pair in usable if edits.row_length(pair) <= most}
         return list(found), list(found.values())
 
     def _revise(
@@ -165,10 +167,11 @@ class ImageEditSuite:
         edits: ImageEditSource,
         pairs: list[EditPair],
         numbers: list[int],
-        codes: tuple[Tensor, Tensor],
+        codes: tuple[list[Tensor], list[Tensor]],
         decoder: Decoder,
     ) -> Revision:
-        """The decode of the canvas's cells alone: codes plus 1, 0 for MASK, [K+1, B, cells]."""
+        """The decode of the canvas's cells alone: codes plus 1, 0 for MASK, [K+1, B, cells]; those
+        of smaller pictures are followed by others that mean nothing."""
         rows = [
             edits.row(pair.instruction, *grids) for pair, *grids in zip(pairs, *codes, strict=True)
         ]
@@ -177,10 +180,9 @@ class ImageEditSuite:
         )
         editable = torch.from_numpy(pad([r.editable.numpy() for r in rows], np.dtype(np.bool_))[0])
         if decoder.start != "given":
-            is_asked = torch.ones_like(codes[0], dtype=torch.bool)
-            if decoder.start == "oracle":
-                is_asked = codes[0] != codes[1]
-            start[editable] = torch.where(is_asked.flatten(), backbone.mask_id, start[editable])
+            source, target = (torch.cat([x.flatten() for x in grids]) for grids in codes)
+            is_asked = (source != target) | (decoder.start != "oracle")
+            start[editable] = torch.where(is_asked, backbone.mask_id, start[editable])
         is_token = torch.arange(start.shape[1]) < lengths[:, None]
         revision = revise(
             backbone,
@@ -198,9 +200,15 @@ class ImageEditSuite:
 
     def _cells(self, revision: Revision, editable: Tensor, mask_id: int) -> Revision:
         image = self.edits.layout.image
-        shape = (-1, len(editable), int(editable[0].sum()))
-        states = revision.trajectory[:, editable].view(shape)
-        foreign = (states != mask_id) & ~image.is_code(states)
+        counts = editable.sum(1, keepdim=True)
+        most = int(counts.max())
+        cells = (~editable).byte().argsort(dim=1, stable=True)[:, :most]  # the canvas's first
+        is_cell = torch.arange(most) < counts  # [B, most]
+        states, actions = (
+            x.gather(2, cells.expand(len(x), -1, -1))
+            for x in (revision.trajectory, revision.actions)
+        )
+        foreign = (states != mask_id) & ~image.is_code(states) & is_cell
         if foreign.any():
             raise ValueError(
                 f"the model revealed id {int(states[foreign][0])}, which is no code: codes are "
@@ -209,38 +217,37 @@ class ImageEditSuite:
         return dataclasses.replace(
             revision,
             trajectory=torch.where(states == mask_id, 0, states - image.code_offset + 1),
-            actions=revision.actions[:, editable].view(shape),
+            actions=actions,
         )
 
     def _measure(
-        self, pairs: list[EditPair], edited: list[Picture], codes: tuple[Tensor, Tensor]
+        self, pairs: list[EditPair], edited: list[Picture], codes: tuple[list[Tensor], list[Tensor]]
     ) -> list[EditMeasures]:
         originals = [[getattr(pair, x) for pair in pairs] for x in SIDES]
         compared = originals
         if self.reference == "reconstruction":
             compared = [self.edits.decode(x) for x in codes]
-        patch = self.edits.pairs.size[0] // self.edits.grid[0]
         return [
             measure(
                 edit,
                 source,
                 target,
-                self._region(pair),
-                patch=patch,
+                *self._regions(pair),
+                patch=self.edits.patch if self.zone == "cells" else 1,
                 threshold=self.threshold,
             )
             for pair, edit, source, target in zip(pairs, edited, *compared, strict=True)
         ]
 
-    def _region(self, pair: EditPair) -> Region:
-        if pair.region is not None:
-            return pair.region
-        return changed_pixels(pair.target, pair.source, self.threshold)
+    def _regions(self, pair: EditPair) -> tuple[Region, Region]:
+        """Where the edit belongs, and what of that is another in the target."""
+        differs = changed_pixels(pair.target, pair.source, self.threshold)
+        return (differs, differs) if pair.region is None else (pair.region, pair.region & differs)
 
     def _outcomes(self, predictions: pa.Table, paths: Paths) -> list[Score]:
         """The paper's figures, and whether the edit was made."""
         found = {f.name: predictions[f.name].to_numpy() for f in MEASURES}
-        is_empty = found["region"] == 0
+        is_empty = np.isnan(found["agreement"])
         agrees = np.nan_to_num(found["agreement"]) >= self.success_at
         success = np.where(is_empty, found["changed"] == 0, agrees)
         kinds = np.array(predictions["edit"].to_pylist())
@@ -256,6 +263,7 @@ class ImageEditSuite:
             *(share(f"success_{k}", success[kinds == k]) for k in sorted({*kinds} - {""})),
             mean("forward_passes", paths.forward_passes, better="lower"),
             mean("left_out", np.array([self.num_samples - len(predictions)]), better="lower"),
+            mean("no_edit", np.array([is_empty.sum()]), better="neither"),
         ]
         if predictions["vqa"].null_count == 0:
             answers = predictions["vqa"].to_numpy()
@@ -265,20 +273,25 @@ class ImageEditSuite:
     def _shown(self, predictions: pa.Table, paths: Paths, row: int) -> dict[str, Any]:
         facts = {name: predictions[name][row].as_py() for name in ("number", "edit", "agreement")}
         pair = self.edits.pairs.pair("held_out", facts["number"])
-        states = paths.states[: paths.steps[row] + 1, row]
-        grid = torch.from_numpy(states.astype(np.int64)).view(-1, *self.edits.grid)
+        length, last = paths.lengths[row], paths.steps[row]
+        kept = np.unique(np.linspace(0, last, MOST_STATES).round().astype(int))
+        states = paths.states[kept, row, :length]
+        size = self.edits.grid(pair.source)
+        grid = torch.from_numpy(states.astype(np.int64)).view(-1, *size)
+        edit_mask = np.frombuffer(predictions["edit_mask"][row].as_py(), np.uint8).reshape(size)
         agreement = facts["agreement"]
         ended = "nothing to change" if math.isnan(agreement) else f"{agreement:.0%} as the target"
         return {
             "sample_id": pair.pair_id,
             "instruction": pair.instruction,
             "note": f"{pair.instruction}; {ended}",
-            "solution": paths.solution[row].tolist(),
+            "solution": paths.solution[row, :length].tolist(),
             "states": states.tolist(),
             **draw_edit(
                 pair,
-                steps=self.edits.decode((grid - 1).clamp(min=0)),
+                steps=self.edits.decode([*(grid - 1).clamp(min=0)]),
                 is_masked=(grid == 0).numpy(),
+                remasked=edit_mask > 0,
                 source=self.edits.decode(self.edits.encode([pair.source]))[0],
             ),
         }
@@ -318,7 +331,7 @@ def _by_steps(paths: Paths) -> list[Score]:
     return [
         _ratio(name, (state == paths.solution) & where, where, by="steps", at=step)
         for step, state in enumerate(paths.states)
-        for name, where in (("edited_cells", differs), ("kept_cells", ~differs))
+        for name, where in (("edited_cells", differs), ("kept_cells", paths.is_there & ~differs))
     ]
 
 

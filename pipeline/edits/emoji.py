@@ -22,7 +22,7 @@ from PIL import Image
 
 from pipeline.edits.pair import split_words
 from pipeline.edits.scenes import EDITS, LOOK_EDITS, ScenePairs, Thing
-from pipeline.images import Picture, read_picture
+from pipeline.images import ImageError, Picture, read_picture
 from pipeline.rows import hash_share
 from pipeline.storage import absolute
 
@@ -187,10 +187,17 @@ def _choose(
 def read_emoji(folder: str) -> tuple[Emoji, ...]:
     """All named pictures of a folder."""
     root = Path(folder)
-    if (root / "meta.jsonl").is_file():
-        return tuple(_read_array(root))
-    if (root / "emoji.json").is_file():
-        return tuple(_read_package(root))
+    for index, read in (("meta.jsonl", _read_array), ("emoji.json", _read_package)):
+        if (root / index).is_file():
+            try:
+                return tuple(read(root))
+            except ImageError:
+                raise
+            except (OSError, KeyError, TypeError, ValueError) as error:
+                raise ValueError(
+                    f"{root / index} and the pictures it names cannot be read: {error!r}; unpack "
+                    "emoji-datasource-twitter anew, or name a folder of PNGs alone"
+                ) from error
     files = sorted(root.glob("*.png"))
     if not files:
         raise ValueError(

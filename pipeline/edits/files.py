@@ -10,12 +10,12 @@ ImgEdit, once its archives are joined and unpacked (`cat X.tar.split.* | tar x`)
     Parquet/*.parquet         columns input_images, output_images (lists of paths), prompt
     Singleturn/, Multiturn/   the pictures, which those paths begin from
 
-and of it rows with one input and one output are pairs. Any other table that `datasets` loads will
-do too, Parquet with pictures in it among them, if `fields` names its columns. Tables and pictures
-may lie on any storage.
+and of it rows with one input and one output are pairs; all others are passed over. Any other table
+that `datasets` loads will do too, Parquet with pictures in it among them, if `fields` names its
+columns. Tables and pictures may lie on any storage.
 
-A source picture, with all edits of it, is held out or trained on by a hash of its path; where the
-table holds pictures without a path, by the instruction.
+A source picture, with all edits of it, is held out or trained on by a hash of its path, so a copy
+of it elsewhere may not be; where the table holds pictures without a path, by the instruction.
 """
 
 import functools
@@ -25,9 +25,10 @@ from pathlib import PurePosixPath
 from typing import Any, Literal
 
 import fsspec
+import pyarrow as pa
 
 from pipeline.edits.pair import EditPair, check_numbers, split_words
-from pipeline.images import ImageError, read_picture, read_region
+from pipeline.images import ImageError, ImageFile, Size, nearest_size, sizes_of_area
 from pipeline.rows import hash_share
 from pipeline.storage import StorageError, absolute, file_hash, storage_failures
 
@@ -36,6 +37,8 @@ TABLES = ("edits.jsonl", "Parquet/*.parquet", "*.parquet", "*.jsonl")
 """What is looked for in a folder, the first that is there."""
 ROOTS = ("", "Singleturn/", "Multiturn/")
 """Where in the folder of pictures a path may begin."""
+ROWS_AT_ONCE = 10_000
+"""Of a table, while its splits are made."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,25 +67,40 @@ class FilePairs:
     height: int = 512
     width: int = 512
     """Pixels, which all pictures are scaled and cut to."""
+    shape: Literal["one", "own"] = "one"
+    """`own` gives each pair, instead of height and width, the shape that keeps most of its source
+    picture: of at most as many pixels in all, in steps of `step`; as Lumina-DiMOO does."""
+    step: int = 32
     subset: str = "train"
     """Which split of the data set to read."""
     fields: PairFields | None = None
     """Its columns; ImgEdit's names or `source`, `target`, `instruction`, `mask` when none."""
+    most: int | None = None
+    """Use so many of the table's rows, chosen by a hash; all when none."""
     held_out_share: float = 0.02
     """Share of the source pictures that is kept from training."""
     most_words: int = 4096
     """Words of the instructions that are known apart, the most frequent first."""
 
     def __post_init__(self) -> None:
-        for name in ("height", "width", "most_words"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("height", "width", "step", "most", "most_words"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.shape == "own" and not self._sizes:
+            raise ValueError(
+                f"no picture of {self.height} × {self.width} pixels in all has sides in steps of "
+                f"{self.step}; lower step"
+            )
         if not 0 <= self.held_out_share <= 1:
             raise ValueError(f"held_out_share must lie in [0, 1], got {self.held_out_share}")
 
     @property
-    def size(self) -> tuple[int, int]:
-        return self.height, self.width
+    def size(self) -> Size | None:
+        return (self.height, self.width) if self.shape == "one" else None
+
+    def size_for(self, size: Size) -> Size:
+        return self.size or nearest_size(size, self._sizes)
 
     def num_pairs(self) -> dict[str, int]:
         return {split: len(rows) for split, rows in self._rows.items() if rows}
@@ -96,14 +114,13 @@ class FilePairs:
         said = record[fields.instruction]
         if not isinstance(said, str) or not said.strip():
             raise ImageError(f"{name} has no instruction")
-        source = self._read(record[fields.source], name)
-        target = self._read(record[fields.target], name)
+        source, target = (self._read(record[x], name) for x in (fields.source, fields.target))
+        target.check_shape(source)
+        size = self.size_for(source.size)
         region = None
         if fields.mask is not None and record[fields.mask] is not None:
-            mask = self._read(record[fields.mask], name)
-            region = read_region(*mask, self.size, *source)
-        before, after = (read_picture(*file, self.size) for file in (source, target))
-        return EditPair(name, "", said.strip(), before, after, region)
+            region = self._read(record[fields.mask], name).region(source, size)
+        return EditPair(name, "", said.strip(), source.fit(size), target.fit(size), region)
 
     def words(self) -> tuple[str, ...]:
         table, fields = self._table
@@ -132,28 +149,36 @@ class FilePairs:
 
     @property
     def _rows(self) -> dict[str, list[int]]:
-        return _split(self.data, self.subset, self.fields, self.held_out_share)
+        return _split(self.data, self.subset, self.fields, self.held_out_share, self.most)
 
-    def _read(self, value: Any, where: str) -> tuple[bytes, str]:
-        """The bytes of a picture and its name, from whatever stands in a table's cell."""
-        if isinstance(value, list) and len(value) != 1:
-            raise ImageError(f"{where} has {len(value)} pictures where an edit has one")
-        value = value[0] if isinstance(value, list) else value
+    @property
+    def _sizes(self) -> tuple[Size, ...]:
+        return sizes_of_area(self.height * self.width, self.step)
+
+    def _read(self, value: Any, where: str) -> ImageFile:
+        """The picture of whatever stands in a table's cell."""
+        value = next(iter(value), None) if isinstance(value, list) else value
         if isinstance(value, dict) and value.get("bytes") is not None:
-            return value["bytes"], f"{where} ({value.get('path') or 'in the table'})"
+            name = f"{where} ({value.get('path') or 'in the table'})"
+            return ImageFile.read(value["bytes"], name)
         path = value.get("path") if isinstance(value, dict) else value
         if not isinstance(path, str) or not path:
             raise ImageError(f"{where} names no picture, got {path!r}")
         folder = self.images or _folder(self.data)
-        for root in ROOTS:
-            full = path if "://" in path else f"{folder}/{root}{path}"
+        places = [path] if "://" in path else [f"{folder}/{root}{path}" for root in ROOTS]
+        if path.startswith("/"):
+            places.insert(0, path)
+        for full in places:
             fs, inside = fsspec.core.url_to_fs(full)
             try:
-                return fs.cat_file(inside), full
+                data = fs.cat_file(inside)
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 continue
             except storage_failures() as error:  # a fault that may pass: no reason to drop the pair
-                raise StorageError(f"cannot read {full}: {error}; run it again to go on") from error
+                is_denied = isinstance(error, PermissionError)
+                advice = "see to it that it can be read, and" if is_denied else "then"
+                raise StorageError(f"cannot read {full}: {error}; {advice} run it again") from error
+            return ImageFile.read(data, full)
         raise ImageError(f"{where}: there is no {path} in {folder}")
 
 
@@ -203,23 +228,44 @@ def _load(data: str, subset: str, fields: PairFields | None) -> tuple[Any, PairF
     if missing:
         raise ValueError(f"{data} has no columns {missing}; it has {columns}: name them as fields")
     for name, feature in table.features.items():
-        if isinstance(feature, datasets.Image):  # decoded by us, so that a bad one is not fatal
-            table = table.cast_column(name, datasets.Image(decode=False))
+        inner = getattr(feature, "feature", feature)  # of a list, what it holds
+        if isinstance(inner, datasets.Image):  # decoded by us, so that a bad one is not fatal
+            plain: Any = datasets.Image(decode=False)
+            table = table.cast_column(name, plain if inner is feature else [plain])
     return table, fields
 
 
 @functools.lru_cache(maxsize=4)
 def _split(
-    data: str, subset: str, fields: PairFields | None, held_out_share: float
+    data: str, subset: str, fields: PairFields | None, held_out_share: float, most: int | None
 ) -> dict[str, list[int]]:
     """Rows of each split."""
     table, names = _load(data, subset, fields)
+    texts = table.select_columns([names.instruction])[:][names.instruction]
+    sources, targets = (_paths(table, name) for name in (names.source, names.target))
+    keys = [f"{x[0] or said}" if x else "" for x, said in zip(sources, texts, strict=True)]
+    both = enumerate(zip(sources, targets, strict=True))
+    chosen = [row for row, (x, y) in both if len(x) == len(y) == 1]
+    if most is not None:  # by another hash than the split's
+        order = sorted(chosen, key=lambda row: hash_share(f"{keys[row]} {texts[row]}".encode()))
+        chosen = sorted(order[:most])
     rows: dict[str, list[int]] = {"train": [], "held_out": []}
-    pairs = zip(table[names.source], table[names.instruction], strict=True)
-    for row, (source, instruction) in enumerate(pairs):
-        while isinstance(source, list):
-            source = source[0] if source else None
-        path = source.get("path") if isinstance(source, dict) else source
-        is_held_out = hash_share(f"{path or instruction}".encode()) < held_out_share
+    for row in chosen:
+        is_held_out = hash_share(keys[row].encode()) < held_out_share
         rows["held_out" if is_held_out else "train"].append(row)
     return rows
+
+
+def _paths(table: Any, name: str) -> list[list[str | None]]:
+    """The pictures in each cell of a column by their paths, if they have any; none is read."""
+    parts = table.select_columns([name]).with_format("arrow").iter(ROWS_AT_ONCE)
+    return [paths for part in parts for paths in _in_cells(part[name].combine_chunks())]
+
+
+def _in_cells(column: Any) -> list[list[str | None]]:
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        inner = iter(_in_cells(column.flatten()))
+        counts = (count or 0 for count in column.value_lengths().to_pylist())
+        return [[path for _ in range(count) for path in next(inner)] for count in counts]
+    paths = column.field("path") if pa.types.is_struct(column.type) else column
+    return [[path] for path in paths.to_pylist()]

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pipeline.images import Picture, Region
+from pipeline.images import Picture, Region, Size
 
 WORD = re.compile(r"[^\W_]+")
 
@@ -35,8 +35,12 @@ class EditPairs(Protocol):
     """Pairs by split and number. Implementations are frozen dataclasses, named in recipes."""
 
     @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of all pictures."""
+    def size(self) -> Size | None:
+        """Height and width of all pictures, if they have one."""
+        ...
+
+    def size_for(self, size: Size) -> Size:
+        """Height and width that a picture of some size is brought to."""
         ...
 
     def num_pairs(self) -> dict[str, int]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.edits.pair import EditPair, check_numbers, split_words
-from pipeline.images import Picture
+from pipeline.images import Picture, Size
 from pipeline.rows import hash_share
 
 BACKGROUNDS = {
@@ -156,8 +156,11 @@ class ScenePairs(ABC):
     def data_hash(self) -> str | None: ...
 
     @property
-    def size(self) -> tuple[int, int]:
+    def size(self) -> Size:
         return self.side, self.side
+
+    def size_for(self, size: Size) -> Size:
+        return self.size
 
     def num_pairs(self) -> dict[str, int]:
         return {"train": self.train, "held_out": self.held_out}

@@ -9,6 +9,7 @@ from models.edit_rows import EditLayout
 from models.image_tokens import ImageLayout
 from models.prompts import TextTokenizer
 from pipeline.edits.pair import split_words
+from pipeline.images import ImageError
 from pipeline.storage import absolute_if_here
 
 PADDING, MASK, NEWLINE, BEGIN, END, UNCONDITIONAL, TEXT_END, UNKNOWN = range(8)
@@ -54,9 +55,16 @@ class WordText:
         )
 
     def prompt(self, instruction: str, words: tuple[str, ...]) -> list[int]:
-        """An instruction's ids, by the words there are; others are all one id."""
+        """An instruction's ids, by the words there are; others are all one id.
+
+        Raises:
+            ImageError: The instruction has no word.
+        """
         known = _numbers(words, self.size)
-        return [*(known.get(word, UNKNOWN) for word in split_words(instruction)), TEXT_END]
+        said = split_words(instruction)
+        if not said:
+            raise ImageError(f"the instruction {instruction!r} has no word")
+        return [*(known.get(word, UNKNOWN) for word in said), TEXT_END]
 
     def hash(self, words: tuple[str, ...]) -> str:
         return hashlib.sha256(repr((self.size, _numbers(words, self.size))).encode()).hexdigest()[
@@ -66,14 +74,16 @@ class WordText:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedText:
-    """A published model's tokenizer and prompt. The defaults are Lumina-DiMOO's ids."""
+    """A published model's tokenizer and prompt. The defaults are Lumina-DiMOO's."""
 
     kind: Literal["published"] = "published"
     tokenizer: str
     """Folder or hub name of a Hugging Face tokenizer."""
     template: str = "<system>{system}</system><user>{instruction}</user>"
     """A source picture in the prompt stands before its last token."""
-    system: str = "Edit the image as the instruction says."
+    system: str = (
+        "Generate an image applying the following editing instruction based on the original image."
+    )
     """Told before the instruction; a pretrained model does best with what it was trained on."""
     ids: EditLayout = field(default_factory=EditLayout)
 
@@ -99,8 +109,24 @@ class PublishedText:
         return self.ids
 
     def prompt(self, instruction: str, words: tuple[str, ...]) -> list[int]:
-        text = self.template.replace("{system}", self.system)
-        return _tokenizer(self.tokenizer).encode(text.replace("{instruction}", instruction))
+        """The ids of the whole template.
+
+        Raises:
+            ImageError: The instruction holds special tokens, which would mean what they mean.
+        """
+        tokenizer = _tokenizer(self.tokenizer)
+        added = {*tokenizer.inner.get_added_vocab().values()} - {tokenizer.inner.unk_token_id}
+        special = {*added, self.mask_id, *self.ids.ids}
+        found, usual = (
+            tokenizer.encode(
+                self.template.replace("{system}", self.system).replace("{instruction}", said)
+            )
+            for said in (instruction, "x")
+        )
+        marks = [[x for x in ids if x in special] for ids in (found, usual)]
+        if marks[0] != marks[1]:
+            raise ImageError(f"the instruction {instruction!r} holds special tokens")
+        return found
 
     def hash(self, words: tuple[str, ...]) -> str:
         return _tokenizer(self.tokenizer).hash

@@ -6,25 +6,30 @@ it for the `source` proposal.
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from models import Backbone
 from models.edit_rows import EditLayout, EditRow, SourceIn
 from models.image_tokenizer import ImageTokenizer
 from models.tokenizer_folder import load_tokenizer, tokenizer_fingerprint
 from pipeline.edits import EditPair, EmojiPairs, FilePairs, ShapePairs
+from pipeline.edits.pair import split_words
 from pipeline.edits.text import PublishedText, WordText
 from pipeline.images import ImageError, Picture
 from pipeline.rows import Examples, Vocabulary, pad
 from pipeline.storage import absolute
 
 PICTURES_AT_ONCE = 64
-"""Encoded in one pass."""
+"""Held as pixels while examples are made."""
+PIXELS_AT_ONCE = 1 << 21
+"""Through the tokeniser in one pass: 8 pictures of 512 × 512."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +47,8 @@ class ImageEditSource:
     max_length: int = 5120
     """Tokens of a row; pairs with longer instructions are left out."""
     equal: Literal["keep", "skip"] = "keep"
-    """Pairs whose two pictures are the same: kept, as an edit of nothing, or left out."""
+    """Pairs whose two pictures are the same, or are by their tokens: kept, as an edit of nothing,
+    or left out."""
 
     def __post_init__(self) -> None:
         if self.max_length < 1:
@@ -78,54 +84,104 @@ class ImageEditSource:
         """Pairs first .. first+count-1 of a split, as far as they can be used; rng is not."""
         found: list[tuple[EditPair, EditRow]] = []
         left_out: list[str] = []
-        for pairs in _in_parts(self._usable(split, first, count, left_out)):
+        unchanged: list[str] = []
+        usable = self.usable(split, range(first, first + count), left_out)
+        for pairs in _in_parts(pair for _, pair in usable):
             source, target = (self.encode([getattr(p, x) for p in pairs]) for x in SIDES)
             for pair, *codes in zip(pairs, source, target, strict=True):
                 row = self.row(pair.instruction, *codes)
-                if len(row.target) <= self.max_length:
-                    found.append((pair, row))
-                else:
+                is_equal = torch.equal(*codes)
+                if len(row.target) > self.max_length:
                     left_out.append(
                         f"{pair.pair_id}: a row of {len(row.target)} tokens is longer than "
                         f"max_length {self.max_length}"
                     )
-        return self._examples(found, left_out)
+                elif is_equal and self.equal == "skip":
+                    left_out.append(f"{pair.pair_id}: source and target have the same tokens")
+                else:
+                    found.append((pair, row))
+                    unchanged += [pair.pair_id] if is_equal else []
+        return self._examples(found, left_out, unchanged)
+
+    def usable(
+        self, split: str, numbers: range, left_out: list[str]
+    ) -> Iterator[tuple[int, EditPair]]:
+        """The pairs that can be read, with their numbers; the others are named in `left_out`."""
+        for number in numbers:
+            try:
+                pair = self.pairs.pair(split, number)
+            except ImageError as error:
+                left_out.append(str(error))
+                continue
+            try:
+                self.text.prompt(pair.instruction, self._words)
+            except ImageError as error:
+                left_out.append(f"{pair.pair_id}: {error}")
+                continue
+            if self.equal == "skip" and pair.is_equal:
+                left_out.append(f"{pair.pair_id}: source and target are the same picture")
+                continue
+            yield number, pair
+
+    def check_model(self, backbone: Backbone) -> None:
+        """Raise ValueError for a model that does not write edits with these ids."""
+        if backbone.layout is None:
+            raise ValueError(f"this needs a model of image edits, got {backbone.kind}")
+        layout, mask_id = self.layout, self.text.mask_id
+        if not backbone.layout.writes_as(layout) or backbone.mask_id != mask_id:
+            raise ValueError(
+                f"the model's ids are not those of these edits: {backbone.layout} with MASK "
+                f"{backbone.mask_id}, not {layout} with MASK {mask_id}; use the tokeniser and text "
+                "that the model was trained with"
+            )
+
+    def unknown_words(self, instruction: str) -> list[str]:
+        """Words of an instruction that all stand for the same, unknown one."""
+        if not isinstance(self.text, WordText):
+            return []
+        return [word for word in split_words(instruction) if word not in self._words]
+
+    def grid(self, picture: Picture) -> tuple[int, int]:
+        """Rows and columns of a picture's codes."""
+        height, width = picture.shape[:2]
+        return height // self.patch, width // self.patch
 
     @property
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns of codes."""
-        height, width = self.pairs.size
-        patch = self._tokenizer.patch
-        if height % patch or width % patch:
-            raise ValueError(
-                f"pictures of {height} × {width} pixels do not divide into cells of {patch}; "
-                "choose another size"
-            )
-        return height // patch, width // patch
+    def patch(self) -> int:
+        """Pixels per side of the cell that a code stands for."""
+        return self._tokenizer.patch
 
     @property
     def layout(self) -> EditLayout:
         return self.text.layout(self._tokenizer.num_codes)
 
-    def encode(self, pictures: list[Picture]) -> Tensor:
-        """Codes, [B, h, w]."""
-        images = torch.from_numpy(np.stack(pictures)).movedim(-1, 1).float() / 255
-        return self._tokenizer.encode(images)
+    def encode(self, pictures: Sequence[Picture]) -> list[Tensor]:
+        """Codes of each picture, [h, w]."""
 
-    def decode(self, codes: Tensor) -> list[Picture]:
-        """Pictures of codes, [B, h, w]."""
-        images = (self._tokenizer.decode(codes) * 255).round().to(torch.uint8)
-        return list(images.movedim(1, -1).numpy())
+        def run(same: list[Picture]) -> Tensor:
+            images = torch.from_numpy(np.stack(same)).movedim(-1, 1).float() / 255
+            return self._tokenizer.encode(images)
+
+        return _by_shape(pictures, 1, run)
+
+    def decode(self, codes: Sequence[Tensor]) -> list[Picture]:
+        """Pictures of codes, [h, w] each."""
+
+        def run(same: list[Tensor]) -> NDArray[np.uint8]:
+            images = (self._tokenizer.decode(torch.stack(same)) * 255).round().to(torch.uint8)
+            return images.movedim(1, -1).numpy()
+
+        return _by_shape(codes, self.patch**2, run)
 
     def row(self, instruction: str, source: Tensor, target: Tensor) -> EditRow:
         """An edit's tokens; `source` and `target` are codes, [h, w]."""
         prompt = self.text.prompt(instruction, self._words)
         return self.layout.row(prompt, source, target, self.source_in)
 
-    def row_length(self, instruction: str) -> int:
-        """Tokens of an edit's row; pictures all have as many."""
-        blank = torch.zeros(self.grid, dtype=torch.long)
-        return len(self.row(instruction, blank, blank).target)
+    def row_length(self, pair: EditPair) -> int:
+        """Tokens of an edit's row."""
+        blank = torch.zeros(self.grid(pair.source), dtype=torch.long)
+        return len(self.row(pair.instruction, blank, blank).target)
 
     @property
     def _words(self) -> tuple[str, ...]:
@@ -135,22 +191,9 @@ class ImageEditSource:
     def _tokenizer(self) -> ImageTokenizer:
         return _load_tokenizer(self.tokenizer)
 
-    def _usable(
-        self, split: str, first: int, count: int, left_out: list[str]
-    ) -> Iterator[EditPair]:
-        """The pairs that can be read; the others are named in `left_out`."""
-        for number in range(first, first + count):
-            try:
-                pair = self.pairs.pair(split, number)
-            except ImageError as error:
-                left_out.append(str(error))
-                continue
-            if self.equal == "skip" and pair.is_equal:
-                left_out.append(f"{pair.pair_id}: source and target are the same picture")
-                continue
-            yield pair
-
-    def _examples(self, found: list[tuple[EditPair, EditRow]], left_out: list[str]) -> Examples:
+    def _examples(
+        self, found: list[tuple[EditPair, EditRow]], left_out: list[str], unchanged: list[str]
+    ) -> Examples:
         vocabulary = self.vocabulary()
         rows = [row for _, row in found]
         target, lengths = pad([row.target.numpy() for row in rows], vocabulary.dtype)
@@ -166,6 +209,7 @@ class ImageEditSource:
             num_skipped=len(left_out),
             starts=starts if self.source_in == "canvas" else None,
             left_out=left_out,
+            unchanged=unchanged,
         )
 
 
@@ -181,6 +225,23 @@ def _in_parts(pairs: Iterator[EditPair]) -> Iterator[list[EditPair]]:
             part = []
     if part:
         yield part
+
+
+def _by_shape(
+    items: Sequence[Any], cell: int, run: Callable[[list[Any]], Iterable[Any]]
+) -> list[Any]:
+    """What `run` gives for some items of one shape at a time, in the order of the items.
+
+    An item is [h, w, ...], of cells of so many pixels each.
+    """
+    found: dict[int, Any] = {}
+    for shape in dict.fromkeys(tuple(x.shape) for x in items):
+        at = [i for i, x in enumerate(items) if tuple(x.shape) == shape]
+        most = max(1, PIXELS_AT_ONCE // (shape[0] * shape[1] * cell))
+        for first in range(0, len(at), most):
+            part = at[first : first + most]
+            found |= zip(part, run([items[i] for i in part]), strict=True)
+    return [found[i] for i in range(len(items))]
 
 
 @functools.lru_cache(maxsize=2)

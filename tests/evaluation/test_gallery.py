@@ -36,7 +36,7 @@ def edit_sample(sample_id="shapes-1", states=STATES, **changes):
     masked = np.array(states).reshape(-1, 2, 2) == 0
     drawn = draw_edit(
         PAIR, steps=[PAIR.source] * (len(states) - 1) + [PAIR.target], is_masked=masked,
-        source=PAIR.source,
+        remasked=((~masked[:-1]) & masked[1:]).any(0), source=PAIR.source,
     )  # fmt: skip
     values = {
         "sample_id": sample_id,
@@ -54,7 +54,7 @@ def edit_entry(checkpoint="rm", samples=None):
 
 
 def to_array(text):
-    return np.array(Image.open(io.BytesIO(base64.b64decode(text))))
+    return np.array(Image.open(io.BytesIO(base64.b64decode(text))).convert("RGB"))
 
 
 def test_heat_is_white_where_nothing_changed_and_darkens_with_the_distance():
@@ -114,6 +114,11 @@ def test_a_sheet_needs_pictures(tmp_path, capsys):
 
 def test_pictures_are_small():
     assert to_array(to_text(np.zeros((512, 256, 3), np.uint8))).shape == (MOST_PIXELS, 96, 3)
+    noise = np.random.default_rng(0).integers(0, 256, (MOST_PIXELS,) * 2 + (3,), np.uint8)
+    larger = noise.repeat(2, 0).repeat(2, 1)
+    assert len(to_text(larger)) < len(to_text(noise)) / 2, "by a palette"
+    few = PAIR.source.repeat(12, 0).repeat(12, 1)
+    assert np.array_equal(to_array(to_text(few)), PAIR.source.repeat(6, 0).repeat(6, 1))
     assert np.array_equal(to_array(to_text(PAIR.source)), PAIR.source)
 
 

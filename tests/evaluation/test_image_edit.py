@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from evaluation.decoder import Decoder
-from evaluation.paths import Paths
+from evaluation.paths import Paths, arrays
 from evaluation.suite import make_suite
 from evaluation.suites.image_edit import CODES, ImageEditSuite
 from models import (
@@ -22,8 +22,10 @@ from models import (
     LuminaMDM,
     SudokuConfig,
     SudokuMDM,
+    TwoPhase,
     revise,
 )
+from models.config import from_mapping
 from pipeline.edits import FilePairs, ShapePairs
 from pipeline.edits.text import WordText
 from pipeline.sources.image_edit import ImageEditSource
@@ -75,12 +77,10 @@ def replayed(suite, table, path):
         revisions.append(np.stack(path(source, target)))
     pairs = [suite.edits.pairs.pair("held_out", i) for i in range(suite.num_samples)]
     codes = [
-        torch.from_numpy(
-            np.stack([np.frombuffer(x.as_py(), CODES) for x in table[n]]).astype(np.int64) - 1
-        ).view(-1, *suite.edits.grid)
+        [torch.from_numpy(x.astype(np.int64) - 1).view(2, 2) for x in arrays(table[n], CODES)]
         for n in ("start", "solution")
     ]
-    final = torch.from_numpy(np.stack([r[-1] for r in revisions])).view_as(codes[0]) - 1
+    final = [torch.from_numpy(r[-1]).view(2, 2) - 1 for r in revisions]
     measures = suite._measure(pairs, suite.edits.decode(final), tuple(codes))
     columns = {
         "states": [r.astype(CODES).tobytes() for r in revisions],
@@ -139,7 +139,10 @@ def test_guidance_and_the_two_phases_are_decoders_too(suite, model):
     plain = Paths.read(suite.predict(model, range(4), Decoder(max_steps=2)), CODES).forward_passes
     assert (passes % 3 == 0).all()
     assert (plain <= 3).all()
-    released = Decoder(policy="two_phase", max_steps=16, guidance=Guidance(text=4.0, at="masked"))
+    released = from_mapping(Decoder, {"preset": "released"}, "decoder")
+    assert released.make_policy() == TwoPhase(mask_steps=8, fill_steps=8, threshold=0.9)
+    assert released.guidance == Guidance(text=4.0, image=0.0, at="masked")
+    assert released.steps == 16
     paths = Paths.read(suite.predict(model, range(4), released), CODES)
     assert (paths.final > 0).all()
 
@@ -236,12 +239,41 @@ def test_unreadable_samples_are_counted(edits, model, tmp_path, monkeypatch):
         suite.score(none)
 
 
+@pytest.mark.parametrize("start", ["given", "blank", "oracle"])
+def test_pictures_of_many_shapes_are_decoded_as_each_alone(
+    edits, model, start, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    folder = write_plain(tmp_path / "plain", [(32, 32), (32, 200), (32, 40), (96, 32)])
+    pairs = FilePairs(
+        data=str(folder), height=32, width=32, shape="own", step=16, held_out_share=1.0
+    )
+    source = ImageEditSource(pairs=pairs, tokenizer=edits.tokenizer)
+    suite = ImageEditSuite(edits=source)
+    decoder = Decoder(start=start, policy="revision", max_steps=4)
+    together = suite.predict(model, range(4), decoder)
+    alone = pa.concat_tables([suite.predict(model, range(i, i + 1), decoder) for i in range(4)])
+    assert together.equals(alone)
+    paths = Paths.read(together, CODES)
+    assert paths.lengths.tolist() == [4, 4, 4, 3]
+    assert (paths.final[paths.is_there] > 0).all()
+    shown = suite.showcase(together)
+    assert [(x["rows"], x["columns"]) for x in shown] == [(2, 2), (1, 4), (2, 2), (3, 1)]
+    for i, sample in enumerate(shown):
+        codes = source.encode([pairs.pair("held_out", i).target])[0].flatten() + 1
+        assert sample["solution"] == codes.tolist()
+        assert {len(state) for state in sample["states"]} == {len(codes)}
+    (kept,) = (x for x in suite.score(together) if x.metric == "kept_cells" and x.at == 0)
+    assert kept.count == (paths.start == paths.solution)[paths.is_there].sum(), "no others count"
+    assert kept.value == (0.0 if start == "blank" else 1.0)
+
+
 def test_rows_longer_than_the_model_are_counted(edits, model, monkeypatch):
     pairs = [edits.pairs.pair("held_out", number) for number in range(8)]
     for start, source_in in (("given", "canvas"), ("blank", "prompt")):
         placed = dataclasses.replace(edits, source_in=source_in)
         lengths = [len(placed.examples("held_out", i, 1, None).target[0]) for i in range(8)]
-        assert lengths == [placed.row_length(pair.instruction) for pair in pairs]
+        assert lengths == [placed.row_length(pair) for pair in pairs]
         most = min(lengths)
         short = lengths.count(most)
         assert short < 8
@@ -275,9 +307,49 @@ def test_settings_are_read_and_checked(edits, model, suite):
         suite.check(SudokuMDM(SudokuConfig(side=4)))
 
 
+def test_a_model_may_know_more_of_its_template(edits, model, monkeypatch):
+    """A published one knows where in its template the instruction is; data need not."""
+    knows = dataclasses.replace(model.layout, text_begin_id=9, text_end_id=10)
+    monkeypatch.setattr(model, "layout", knows)
+    ImageEditSuite(edits=edits).check(model)
+    other = dataclasses.replace(knows, unconditional_id=0)
+    monkeypatch.setattr(model, "layout", other)
+    with pytest.raises(ValueError, match="the model's ids are not those of these edits"):
+        ImageEditSuite(edits=edits).check(model)
+
+
+def test_a_long_decode_is_shown_in_some_of_its_states(suite, table):
+    def path(source, target):
+        return [source, *[source * 0] * 29, target]
+
+    long = replayed(suite, table, path)
+    first = suite.showcase(long)[0]
+    assert len(first["states"]) == len(first["steps"]) == 17
+    source, target = (np.frombuffer(table[x][0].as_py(), CODES) for x in ("start", "solution"))
+    assert first["states"][0] == source.tolist()
+    assert first["states"][-1] == target.tolist()
+
+
+def test_what_counts_as_outside_is_a_setting(edits, suite, table):
+    """Pixels of an edited cell that need not change: inside by cells, outside by pixels."""
+    by_cell = ImageEditSuite(edits=edits, zone="cells")
+    found = {}
+    for name, one in (("pixels", suite), ("cells", by_cell)):
+        moved = replayed(one, table, lambda source, target: [source, source * 0, target])
+        found[name] = figures(one, moved)
+    assert found["cells"]["precision"].value == 1.0
+    assert found["cells"]["outside_mae"].value == 0.0
+    assert found["pixels"]["coverage"].value == found["cells"]["coverage"].value == 1.0
+    full = {
+        name: figures(one, replayed(one, table, lambda s, t: [s, s * 0, t[::-1]]))["precision"]
+        for name, one in (("pixels", suite), ("cells", by_cell))
+    }
+    assert full["pixels"].value < full["cells"].value < 1.0
+
+
 def test_another_models_ids_are_refused(edits, model):
     other = dataclasses.replace(edits, text=WordText(size=300))
-    with pytest.raises(ValueError, match="the model's ids are not those of the suite's edits"):
+    with pytest.raises(ValueError, match="the model's ids are not those of these edits"):
         ImageEditSuite(edits=other).check(model)
     tokens = torch.tensor([[7, edits.layout.image.code_offset]])
     editable = torch.ones_like(tokens, dtype=torch.bool)

@@ -32,7 +32,8 @@ TARGET = painted(SOURCE, REGION, 200)
 
 
 def found(edit, region=REGION, source=SOURCE, target=TARGET):
-    return measure(edit, source, target, region, patch=PATCH, threshold=0.1)
+    asked = region & changed_pixels(target, source, 0.1)
+    return measure(edit, source, target, region, asked, patch=PATCH, threshold=0.1)
 
 
 def test_the_right_edit_has_the_best_of_everything():
@@ -49,6 +50,14 @@ def test_no_edit_changes_nothing_and_agrees_with_nothing():
     assert (out.changed, out.changed_in_zone, out.changed_in_region) == (0, 0, 0)
     assert out.agreement == 0
     assert out.outside_psnr == MOST_PSNR
+
+
+def test_doing_nothing_in_a_generous_mask_is_no_success():
+    wide = block(slice(0, 16), slice(0, 12))
+    assert found(SOURCE, wide).agreement == 0
+    assert found(TARGET, wide).agreement == 1
+    assert found(TARGET, wide).region == 192
+    assert math.isnan(found(SOURCE, block(slice(12, 16), slice(0, 4))).agreement), "nothing asked"
 
 
 def test_a_full_repaint_covers_all_and_keeps_nothing():

@@ -70,6 +70,26 @@ def test_the_score_is_the_probability_of_yes(folder):
     assert scores[0] != scores[1]
 
 
+def test_a_chat_template_is_asked_by(folder, tmp_path):
+    """The same words around the question by a template, which also begins the text."""
+    processor = LlavaProcessor.from_pretrained(folder)
+    processor.tokenizer.bos_token = "<s>"
+    processor.chat_template = (
+        "<s> {% for part in messages[0]['content'] %}"
+        "{% if part['type'] == 'image' %}<image> {% else %}was {{ part['text'] }}{% endif %}"
+        "{% endfor %}{% if add_generation_prompt %} no{% endif %}"
+    )
+    chatty = tmp_path / "chatty"
+    processor.save_pretrained(chatty)
+    LlavaForConditionalGeneration.from_pretrained(folder).save_pretrained(chatty)
+    picture = np.full((8, 8, 3), 90, np.uint8)
+    (asked,) = vqa_scores(
+        VqaConfig(model=str(chatty), question="this {instruction}"), [picture], ["yes"]
+    )
+    plain = VqaConfig(model=folder, question="<s> <image> was this {instruction} no")
+    assert asked == pytest.approx(vqa_scores(plain, [picture], ["yes"])[0], abs=1e-6)
+
+
 def test_mistakes_are_named(tmp_path):
     with pytest.raises(ValueError, match="cannot load the VQA model .*nowhere"):
         vqa_scores(VqaConfig(model=str(tmp_path / "nowhere")), [], [])

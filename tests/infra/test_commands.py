@@ -9,6 +9,7 @@ import subprocess
 import sys
 import termios
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +21,8 @@ from models import Action, Revision, SudokuConfig, SudokuMDM, save
 from models.revision import RevisionStats
 
 BOARD = "1234341221434321"
+ROOT = Path(__file__).parents[2]
+BUILD = ROOT / "pipeline/recipes/sudoku4.yaml"
 
 
 def remask(*argv, stdin="", **environment):
@@ -162,6 +165,10 @@ def test_shown_boards_are_told_apart_without_colour():
         ("steps: []", [], r"unknown keys \['steps'\]"),
         ("stages: [build x]", ["train.steps=1"], "an override is VERB.key=value"),
         ("stages: [build x]", ["build"], "an override is VERB.key=value"),
+        ("stages: [report x, build]", [], "stage 2, build, names no recipe"),
+        ("stages: [report x, build none.yaml]", [], "stage 2, build: cannot read recipe none.yaml"),
+        (f"stages: [build {BUILD}]", ["build.seed=x"], f"stage 1, build: {BUILD}: seed"),
+        (f"stages: [train {BUILD} --ranks 2]", [], "stage 1, train: .* unknown keys"),
     ],
 )
 def test_bad_runs_are_refused(text, argv, message, tmp_path, capsys):
@@ -174,20 +181,23 @@ def test_bad_runs_are_refused(text, argv, message, tmp_path, capsys):
 
 def test_a_run_prints_its_stages_with_overrides(tmp_path, capsys):
     path = tmp_path / "run.yaml"
-    path.write_text("stages: [build a.yaml, train b.yaml seed=1, eval c.yaml]")
+    train = ROOT / "training/recipes/sudoku4.yaml"
+    path.write_text(f"stages: [build {BUILD}, train --ranks=1 {train} seed=1, report x]")
     main(["run", str(path), "train.steps=5", "--dry-run"])
     assert capsys.readouterr().out.splitlines() == [
-        "remask build a.yaml", "remask train b.yaml seed=1 steps=5", "remask eval c.yaml",
-    ]  # fmt: skip
+        f"remask build {BUILD}",
+        f"remask train --ranks=1 {train} seed=1 steps=5",
+        "remask report x",
+    ]
 
 
 def test_a_failed_stage_ends_the_run_with_its_status(tmp_path):
     path = tmp_path / "run.yaml"
-    path.write_text(f"stages: [build {tmp_path}/none.yaml, build {tmp_path}/none.yaml]")
+    path.write_text(f"stages: [report {tmp_path}/none, report {tmp_path}/none]")
     done = remask("run", str(path))
     assert done.returncode == 2
-    assert done.stderr.count("cannot read recipe") == 1
-    assert "remask run: stage 1, build, ended with status 2; mend it and give" in done.stderr
+    assert done.stderr.count("remask report: ") == 1
+    assert "remask run: stage 1, report, ended with status 2; mend it and give" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -264,11 +274,11 @@ def test_ctrl_c_ends_a_run_though_its_stage_ends_well(tmp_path):
     stage.write_text("#!/bin/sh\nkill -INT $PPID\nsleep 1\nexit 0\n")
     stage.chmod(0o755)
     recipe = tmp_path / "run.yaml"
-    recipe.write_text("stages: [train a.yaml, eval b.yaml]\n")
+    recipe.write_text("stages: [merge a b, report c]\n")
     code = f"import sys; sys.executable = {str(stage)!r}; from infra.run import main; "
     done = subprocess.run(
         [sys.executable, "-c", f"{code}main([{str(recipe)!r}])"], capture_output=True, text=True
     )
     assert done.returncode == 130
     assert "2 of 2" not in done.stderr
-    assert "stopped in stage 1, train; give the same command again to go on" in done.stderr
+    assert "stopped in stage 1, merge; give the same command again to go on" in done.stderr

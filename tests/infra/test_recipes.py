@@ -5,16 +5,13 @@ from pathlib import Path
 import pytest
 
 from evaluation.recipe import EvalRecipe
-from evaluation.suite import make_suite
 from evaluation.text_suite import TextSuite
-from infra.run import RunRecipe, with_overrides
+from infra.run import RunRecipe, recipes_of, with_overrides
 from pipeline.recipe import BuildRecipe, load_recipe
 from training.recipe import TrainRecipe
 from training.vq import VQRecipe
 
 ROOT = Path(__file__).parents[2]
-KINDS = {"source": BuildRecipe, "probe": BuildRecipe, "build": BuildRecipe, "train": TrainRecipe}
-KINDS |= {"vq": VQRecipe, "eval": EvalRecipe}
 KEYS = ("suites", "checkpoints", "decoders")
 
 
@@ -23,11 +20,11 @@ def test_stages_of_a_run_are_commands_with_recipes_that_fit(path, monkeypatch):
     monkeypatch.chdir(ROOT)
     recipe = load_recipe(RunRecipe, path, [])
     made = set()
-    for verb, *arguments in with_overrides(recipe.stages, []):
+    stages = with_overrides(recipe.stages, [])
+    for (verb, *arguments), found in zip(stages, recipes_of(stages), strict=True):
         if verb == "report":
             assert set(arguments) <= made
             continue
-        found = load_recipe(KINDS[verb], arguments[0], arguments[1:])
         made.add(found.output)
         if verb == "train":
             assert found.shards in made
@@ -65,9 +62,8 @@ def test_presets_are_a_key_of_a_recipe_or_of_the_command_line(preset):
 @pytest.mark.parametrize("path", sorted((ROOT / "evaluation/recipes").glob("*.yaml")), ids=str)
 def test_suites_of_an_evaluation_are_known(path):
     recipe = load_recipe(EvalRecipe, path, [])
-    for name, values in recipe.suites.items():
-        suite = make_suite(values, name)
-        is_ours = "data" not in values.get("edits", {}).get("pairs", {})
+    for name, suite in recipe.make_suites().items():
+        is_ours = "data" not in recipe.suites[name].get("edits", {}).get("pairs", {})
         if is_ours and not isinstance(suite, TextSuite):  # whose data are not shipped
             assert suite.num_samples > 0
     for table in recipe.tables:

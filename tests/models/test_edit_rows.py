@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.edit_rows import LUMINA, EditLayout
+from models.edit_rows import EditLayout
 from models.image_tokens import ImageLayout
 
 # Words are 20 to 29; the template puts 18 before the instruction and 19 after it.
@@ -63,18 +63,25 @@ def test_without_marks_the_whole_template_is_the_instruction():
         assert PLAIN.instruction(ids)[0].nonzero()[:, 0].tolist() == expected
 
 
-@given(words=st.integers(0, 4), source_in=st.sampled_from(["canvas", "prompt"]))
+@given(words=st.integers(1, 4), source_in=st.sampled_from(["canvas", "prompt"]))
 def test_a_row_without_text_reads_as_the_unconditional_row(words, source_in):
     row = FRAMED.row([17, 18, *range(20, 20 + words), 19], SOURCE, TARGET, source_in)
     ids, kept = FRAMED.without_text(row.target[None])
-    spoken = [4] if words else []  # an empty instruction stays as it is
-    expected = FRAMED.row([17, 18, *spoken, 19], SOURCE, TARGET, source_in).target
+    expected = FRAMED.row([17, 18, 4, 19], SOURCE, TARGET, source_in).target
     assert torch.equal(ids[kept], expected)
+
+
+def test_a_row_without_an_instruction_is_refused():
+    """As where the model's layout has another mark before it than the rows have."""
+    found = FRAMED.row([17, 18, 20, 19], SOURCE, TARGET, "canvas").target
+    mute = FRAMED.row([17, 16, 20, 19], SOURCE, TARGET, "canvas").target
+    with pytest.raises(ValueError, match="row 1 has no instruction to leave out.*text_begin_id 18"):
+        FRAMED.without_text(torch.stack([found, mute]))
 
 
 def test_luminas_row_of_512_pixels():
     codes = torch.zeros(32, 32, dtype=torch.long)
-    row = LUMINA.row([100, 101], codes, codes, "prompt")
+    row = EditLayout().row([100, 101], codes, codes, "prompt")
     assert len(row.target) == 2 + 2 * (1056 + 2) + 2
     assert row.target[[0, 1, 2, 1058, 1059, 1060, 1061, 1062]].tolist() == [
         100,

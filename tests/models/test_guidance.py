@@ -30,6 +30,44 @@ def edit(source_in, masked=()):
     return rows
 
 
+@pytest.mark.parametrize("at", ["all", "masked"])
+@torch.no_grad()
+def test_a_source_that_is_absent_is_cut_out_of_the_prompt(model, at):
+    (tokens, editable), _ = edit("prompt", masked=(0, 2, 3))
+    row = tokens[0].tolist()
+    begin, end = row.index(LAYOUT.image.begin_id), row.index(LAYOUT.image.end_id)
+    kept = [i for i in range(len(row)) if not begin <= i <= end]
+    history = HistoryConfig(variant="none", norm="rms")
+    out = revise(
+        model,
+        tokens,
+        editable,
+        history=history,
+        guidance=Guidance(image=3.0, at=at, no_image="absent"),
+        policy=Absorbing(),
+        max_steps=1,
+    )
+    said, short, inside = (
+        HistoryState(history, model.token_embedding, x).update(y)
+        for x, y in ((editable, tokens), (editable[:, kept], tokens[:, kept]), (editable, tokens))
+    )
+    plain = model.logits(said)[editable]
+    without = model.logits(short)[editable[:, kept]]
+    masked = LAYOUT.image.is_code(tokens) & (torch.arange(len(row)) < end)
+    inside[masked] = model.token_embedding[model.mask_id]
+    assert not torch.allclose(without, model.logits(inside)[editable]), "two different rows"
+    logits = torch.where(plain == -torch.inf, -torch.inf, plain + 3.0 * (plain - without))
+    logits[:, model.mask_id] = -torch.inf
+    is_masked = tokens[editable] == model.mask_id
+    assert torch.equal(out.tokens[editable][is_masked], logits.argmax(-1)[is_masked])
+
+
+def test_a_source_in_the_canvas_cannot_be_absent(model):
+    (tokens, editable), _ = edit("canvas")
+    with pytest.raises(ValueError, match="no_image absent .* but here it lies in"):
+        revise(model, tokens, editable, guidance=Guidance(image=1, no_image="absent"), max_steps=1)
+
+
 def guided_logits(model, ids, short, states, text, image):
     """Three passes on three inputs, written out; [cells, V]."""
     (tokens, editable), (unsaid, short_editable) = ids, short
@@ -160,7 +198,9 @@ def test_guidance_needs_a_model_of_images():
         revise(sudoku, torch.zeros(1, 16).long(), guidance=Guidance(text=1.0), max_steps=1)
 
 
-@pytest.mark.parametrize("bad", [{"text": -1.0}, {"image": float("inf")}, {"at": "nowhere"}])
+@pytest.mark.parametrize(
+    "bad", [{"text": -1.0}, {"image": float("inf")}, {"at": "nowhere"}, {"no_image": "x"}]
+)
 def test_wrong_settings_are_refused(bad):
     with pytest.raises(ValueError, match=f"guidance.{next(iter(bad))} must be"):
         Guidance(**bad)

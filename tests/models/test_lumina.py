@@ -110,6 +110,13 @@ def test_too_few_rows_for_the_codes_are_refused(tmp_path):
         outline(folder)
 
 
+def test_rows_after_the_codes_are_unused():
+    assert small().fits(60)
+    assert small(vocab_size=64).fits(60)
+    assert not small().fits(50)
+    assert not small(vocab_size=64).fits(64)
+
+
 def test_mask_can_be_no_code():
     with pytest.raises(ValueError, match="mask_token_id 41 must be no code"):
         small(mask_token_id=41)

@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -76,14 +77,14 @@ def edit_pictures(number: int, side: int = 16) -> tuple[Image.Image, Image.Image
     return source, target, mask
 
 
-def write_plain(folder: Path, count: int = 6) -> Path:
-    """`edits.jsonl` beside its pictures, with masks."""
+def write_plain(folder: Path, sizes: Sequence[tuple[int, int]] = ((16, 16),) * 6) -> Path:
+    """`edits.jsonl` beside its pictures, with masks; each of a height and width."""
     folder.mkdir(parents=True)
     lines = []
-    for i in range(count):
+    for i, (height, width) in enumerate(sizes):
         names = [f"{i}-{kind}.png" for kind in ("source", "target", "mask")]
         for image, name in zip(edit_pictures(i), names, strict=True):
-            image.save(folder / name)
+            image.resize((width, height), Image.Resampling.NEAREST).save(folder / name)
         line = dict(zip(("source", "target", "mask"), names, strict=True))
         lines.append(json.dumps(line | {"instruction": f"make square {i} red"}))
     (folder / "edits.jsonl").write_text("\n".join(lines))

@@ -166,7 +166,7 @@ def test_an_output_of_an_older_schema_is_refused(toy, tmp_path):
     del recipe["schema"]  # the first version did not say it
     path.write_text(json.dumps(recipe))
     before = files(tmp_path / "data")
-    with pytest.raises(ValueError, match="has schema version 1, this build writes 2; remove it or"):
+    with pytest.raises(ValueError, match="has schema version 1, this build writes 3; remove it or"):
         run(toy(run=HERE))
     assert files(tmp_path / "data") == before
 

@@ -8,6 +8,7 @@ import os
 import shutil
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -230,17 +231,31 @@ def test_a_plain_folder_is_read(tmp_path, private_cache):
     assert np.array_equal(pair.region, mask > 0)
 
 
+def test_pictures_keep_their_own_shape_if_asked(tmp_path, private_cache):
+    shapes = {(16, 16): (16, 16), (30, 16): (24, 8), (16, 40): (8, 32), (900, 8): (32, 8)}
+    folder = write_plain(tmp_path / "plain", [*shapes])
+    settings = {"height": 16, "width": 16, "shape": "own", "held_out_share": 0.0}
+    pairs = FilePairs(data=str(folder), step=8, **settings)
+    assert pairs.size is None
+    for i, shape in enumerate(shapes.values()):
+        pair = pairs.pair("train", i)
+        assert pair.source.shape[:2] == pair.target.shape[:2] == pair.region.shape == shape
+        assert pair.region.any()
+        assert (pair.source != pair.target).any(-1)[pair.region].mean() > 0.9
+    with pytest.raises(ValueError, match="no picture of 16 × 16 pixels in all has sides in steps"):
+        FilePairs(data=str(folder), step=32, **settings)
+
+
 def test_imgedit_is_read_as_published(tmp_path, private_cache):
     folder = write_imgedit(tmp_path / "ImgEdit")
     pairs = FilePairs(data=str(folder), height=16, width=16, held_out_share=0.0)
-    assert pairs.num_pairs() == {"train": 5}
+    assert pairs.num_pairs() == {"train": 4}, "the row with two inputs is no pair"
+    assert dataclasses.replace(pairs, most=4).num_pairs() == {"train": 4}
     pair = pairs.pair("train", 1)
     assert pair.instruction == "Make the square red."
     assert pair.region is None
     assert np.array_equal(pair.target, np.array(edit_pictures(1)[1]))
     assert pairs.words() == ("make", "red", "square", "the")
-    with pytest.raises(ImageError, match="has 2 pictures where an edit has one"):
-        pairs.pair("train", 4)
     table = FilePairs(data=f"{folder}/Parquet/*.parquet", height=16, width=16, held_out_share=0.0)
     assert np.array_equal(table.pair("train", 1).source, pair.source)
     assert table.data_hash() == pairs.data_hash()
@@ -267,6 +282,49 @@ def test_pictures_in_the_table_itself_are_read(tmp_path, private_cache):
         pairs.pair("train", 1)
 
 
+def test_absolute_paths_are_taken_as_they_are(tmp_path, private_cache):
+    folder = write_plain(tmp_path / "plain")
+    names = ["source", "target"]
+    cells = [{x: {"bytes": None, "path": str(folder / f"0-{x}.png")} for x in names}]
+    lines = [{x: str(folder / f"0-{x}.png") for x in names}]
+    for name, rows in (("cells", cells), ("paths", lines)):
+        table = pa.Table.from_pylist([row | {"instruction": "make it red"} for row in rows])
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+        data = f"{tmp_path}/{name}.parquet"
+        pairs = FilePairs(data=data, height=16, width=16, held_out_share=0.0)
+        assert np.array_equal(pairs.pair("train", 0).source, np.array(edit_pictures(0)[0]))
+
+
+def test_a_list_without_a_mask_is_named(tmp_path, private_cache):
+    folder = write_plain(tmp_path / "plain", [(16, 16)])
+    line = json.loads((folder / "edits.jsonl").read_text()) | {"mask": []}
+    masked = json.loads((folder / "edits.jsonl").read_text()) | {"mask": ["0-mask.png"]}
+    (folder / "edits.jsonl").write_text("\n".join(map(json.dumps, (line, masked))))
+    pairs = FilePairs(data=str(folder), height=16, width=16, held_out_share=0.0)
+    assert pairs.pair("train", 1).region.any()
+    with pytest.raises(ImageError, match="plain-000000000 names no picture, got None"):
+        pairs.pair("train", 0)
+
+
+def test_a_target_of_another_shape_is_refused(tmp_path, private_cache):
+    folder = write_plain(tmp_path / "plain", [(16, 16), (16, 16)])
+    for number, size in enumerate([(17, 16), (20, 16)]):
+        edit_pictures(number)[1].resize(size).save(folder / f"{number}-target.png")
+    pairs = FilePairs(data=str(folder), height=16, width=16, held_out_share=0.0)
+    assert pairs.pair("train", 0).target.shape == (16, 16, 3)
+    with pytest.raises(ImageError, match=r"1-target.png is 20 × 16, .*1-source.png 16 × 16"):
+        pairs.pair("train", 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("emoji.json", '[{"name": 1}]'), ("emoji.json", "["), ("meta.jsonl", "{}")]
+)
+def test_a_foreign_index_of_emoji_is_named(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=f"{name} and the pictures it names cannot be read"):
+        EmojiPairs(folder=str(tmp_path)).words()
+
+
 def test_splits_follow_the_picture(tmp_path, private_cache):
     folder = write_plain(tmp_path / "plain")
     lines = [json.loads(x) for x in (folder / "edits.jsonl").read_text().splitlines()]
@@ -280,6 +338,51 @@ def test_splits_follow_the_picture(tmp_path, private_cache):
     assert len(pictures) == 2
     assert not pictures["train"] & pictures["held_out"]
     assert sum(pairs.num_pairs().values()) == 12
+
+
+def test_so_many_rows_are_chosen_by_a_hash(tmp_path, private_cache):
+    folder = write_plain(tmp_path / "plain", [(16, 16)] * 40)
+    everything = FilePairs(data=str(folder), height=16, width=16, held_out_share=0.5)
+    some = dataclasses.replace(everything, most=30)
+    fewer = dataclasses.replace(everything, most=10)
+    of = {
+        name: {split: set(pairs._rows[split]) for split in ("train", "held_out")}
+        for name, pairs in (("all", everything), ("some", some), ("fewer", fewer))
+    }
+    assert sum(some.num_pairs().values()) == 30
+    assert sum(fewer.num_pairs().values()) == 10
+    for split in ("train", "held_out"):
+        assert of["fewer"][split] < of["some"][split] < of["all"][split], "both splits lose some"
+    assert dataclasses.replace(everything, most=99).num_pairs() == everything.num_pairs()
+    with pytest.raises(ValueError, match="most must be at least 1, got 0"):
+        dataclasses.replace(everything, most=0)
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_pictures_of_a_data_set_are_decoded_one_by_one(tmp_path, private_cache, as_list):
+    """As `datasets` saves them: pictures, or lists of pictures, one of them damaged."""
+    pictures = [[png(x) for x in edit_pictures(i)[:2]] for i in range(4)]
+    pictures[2][1] = pictures[2][1][:60]
+    picture = datasets.Image()
+    kind = datasets.Sequence(picture) if as_list else picture
+    columns = {
+        name: [
+            [x] if as_list else x
+            for x in ({"bytes": row[side], "path": f"{i}.png"} for i, row in enumerate(pictures))
+        ]
+        for side, name in enumerate(("source", "target"))
+    }
+    features = datasets.Features(
+        {"source": kind, "target": kind, "instruction": datasets.Value("string")}
+    )
+    rows = columns | {"instruction": [f"edit {i}" for i in range(4)]}
+    table = datasets.Dataset.from_dict(rows, features)
+    table.to_parquet(f"{tmp_path}/edits.parquet")
+    pairs = FilePairs(data=f"{tmp_path}/edits.parquet", height=16, width=16, held_out_share=0.0)
+    assert pairs.num_pairs() == {"train": 4}
+    assert np.array_equal(pairs.pair("train", 3).target, np.array(edit_pictures(3)[1]))
+    with pytest.raises(ImageError, match=r"edits-000000002 \(2.png\) is damaged"):
+        pairs.pair("train", 2)
 
 
 def fail(*_):

@@ -6,9 +6,19 @@ import zlib
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
-from pipeline.images import ImageError, read_picture, read_region, to_png
+from pipeline.images import (
+    LONGEST,
+    ImageError,
+    ImageFile,
+    nearest_size,
+    read_picture,
+    sizes_of_area,
+    to_png,
+)
 
 RED, BLUE = (200, 30, 40), (20, 60, 220)
 
@@ -121,19 +131,71 @@ def test_a_monster_is_refused_before_it_is_unpacked(side):
         read(data)
 
 
+@pytest.mark.parametrize("exif", [b"II*\0", b"MM\0*\0\0", b"II+\0\x08\0\0\0"])
+def test_a_broken_exif_block_is_no_traceback(exif):
+    with pytest.raises(ImageError, match=r"a\.png is damaged"):
+        read(saved(two_halves(), exif=b"Exif\0\0" + exif))
+
+
 def test_a_mask_marks_where_it_is_light():
     mask = Image.new("L", (16, 16), 0)
     mask.paste(255, (8, 0, 16, 16))
-    picture = saved(two_halves((16, 16)))
-    found = read_region(saved(mask), "m.png", (8, 8), picture, "a.png")
+    picture = ImageFile.read(saved(two_halves((16, 16))), "a.png")
+    found = ImageFile.read(saved(mask), "m.png").region(picture, (8, 8))
     assert found.dtype == bool
     assert not found[:, :4].any()
     assert found[:, 4:].all()
 
 
 def test_a_mask_of_another_size_is_refused():
-    mask, picture = saved(Image.new("L", (16, 8))), saved(two_halves((16, 16)))
+    mask = ImageFile.read(saved(Image.new("L", (16, 8))), "m.png")
+    picture = ImageFile.read(saved(two_halves((16, 16))), "a.png")
     with pytest.raises(
         ImageError, match=r"mask m\.png is 16 × 8, its picture a\.png 16 × 16 .*as large as"
     ):
-        read_region(mask, "m.png", (8, 8), picture, "a.png")
+        mask.region(picture, (8, 8))
+
+
+def test_a_mask_that_says_nothing_is_refused():
+    picture = ImageFile.read(saved(two_halves((16, 16))), "a.png")
+    faint = Image.new("L", (16, 16), 0)
+    faint.paste(1, (8, 0, 16, 16))
+    with pytest.raises(ImageError, match="mask m.png has levels of 0 to 1; save it as 255 where"):
+        ImageFile.read(saved(faint), "m.png").region(picture, (8, 8))
+    clear = Image.new("RGBA", (16, 16), (255, 255, 255, 0))
+    clear.paste((255, 255, 255, 255), (8, 0, 16, 16))
+    with pytest.raises(ImageError, match="mask m.png is transparent; save it as white on black"):
+        ImageFile.read(saved(clear), "m.png").region(picture, (8, 8))
+    black = ImageFile.read(saved(Image.new("LA", (16, 16), (0, 255))), "m.png")
+    assert not black.region(picture, (8, 8)).any(), "a mask of nothing is one"
+
+
+@given(
+    st.integers(1, 3000), st.integers(1, 3000), st.integers(1, 1200), st.sampled_from([1, 8, 32])
+)
+def test_a_pictures_own_shape_keeps_most_of_it(height, width, side, step):
+    sizes = sizes_of_area(side**2, step)
+    assert bool(sizes) == (step <= side)
+    if not sizes:
+        return
+
+    def kept(size):
+        """The share of a picture that is left once it covers a size and is cut to it."""
+        scale = max(size[0] / height, size[1] / width)
+        return size[0] * size[1] / (height * scale * width * scale)
+
+    for size in sizes:
+        assert not size[0] % step
+        assert not size[1] % step
+        assert size[0] * size[1] <= side**2 < size[0] * (size[1] + step)
+        assert max(size) <= LONGEST * min(size)
+    chosen = nearest_size((height, width), sizes)
+    assert kept(chosen) == pytest.approx(max(map(kept, sizes)))
+
+
+def test_sizes_at_half_a_megapixel_are_about_as_large():
+    sizes = sizes_of_area(512**2, 32)
+    assert {(512, 512), (256, 1024), (1024, 256)} <= {*sizes}
+    assert nearest_size((1080, 1920), sizes) == (384, 672)
+    assert nearest_size((100, 9000), sizes) == (256, 1024)
+    assert all(h * w > 0.9 * 512**2 for h, w in sizes)

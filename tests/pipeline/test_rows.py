@@ -179,5 +179,17 @@ def test_foreign_and_newer_files_are_named(monkeypatch):
     monkeypatch.setattr("pipeline.parquet.SCHEMA_VERSION", 9)
     newer = encode_trajectories(rows)
     monkeypatch.undo()
-    with pytest.raises(StorageError, match="has schema version 9, this reader takes 2; rebuild"):
+    with pytest.raises(StorageError, match="has schema version 9, this reader takes 3; rebuild"):
         decode_trajectories(newer, "here")
+
+
+@given(st.sets(st.integers(0, 400)), st.integers(0, 3))
+def test_excluded_ids_come_back_from_their_runs(excluded, gap):
+    excluded |= set(range(100, 300, gap)) if gap else set()
+    vocabulary = Vocabulary(500, mask_id=450, excluded=tuple(sorted(excluded)))
+    assert Vocabulary.from_meta(vocabulary.meta) == vocabulary
+
+
+def test_a_run_of_excluded_ids_is_two_numbers():
+    lumina = Vocabulary(134548, 126336, tuple(x for x in range(126356) if x != 126336))
+    assert lumina.meta["excluded"] == [[0, 126335], [126337, 126355]]

@@ -1,6 +1,7 @@
 """Image edits from pairs to trajectory shards, with a real tokeniser of random weights."""
 
 import dataclasses
+import json
 import shutil
 
 import numpy as np
@@ -17,6 +18,7 @@ from pipeline.edits import FilePairs, ShapePairs
 from pipeline.edits.text import BEGIN, END, NEWLINE, TEXT_END, UNKNOWN, PublishedText, WordText
 from pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig
 from pipeline.shards import main as shards_command
+from pipeline.sources import image_edit
 from pipeline.sources.image_edit import ImageEditSource
 from pipeline.trajectory import TrajectoryConfig
 from tests.pipeline.pictures import write_plain, write_tokenizer
@@ -78,7 +80,7 @@ def test_the_source_may_lie_in_the_prompt(edits):
     row = found.target[0, : found.lengths[0]].tolist()
     first = row.index(BEGIN)
     shown = [x - 256 for x in row[first + 1 : row.index(END)] if x != NEWLINE]
-    assert shown == source.encode([pair.source]).flatten().tolist()
+    assert shown == source.encode([pair.source])[0].flatten().tolist()
     for i in range(20):
         assert (found.target[i][found.editable[i]] == canvas.target[i][canvas.editable[i]]).all()
         assert found.editable[i].argmax() == found.prompt_lengths[i]
@@ -189,10 +191,21 @@ def test_equal_pictures_are_kept_or_left_out_and_counted(edits):
     kept = examples(edits(pairs=pairs))
     same = (kept.starts == kept.target).all(1)
     assert 0 < same.sum() < 20
+    assert list(kept.unchanged) == [kept.example_ids[i] for i in np.flatnonzero(same)]
     skipped = examples(edits(pairs=pairs, equal="skip"))
     assert skipped.num_skipped == same.sum()
     assert len(skipped.example_ids) == 20 - same.sum()
     assert skipped.left_out[0].endswith("source and target are the same picture")
+
+
+def test_edits_that_the_tokeniser_does_not_see_are_edits_of_nothing(edits, tmp_path):
+    pairs = ShapePairs(train=20)
+    coarse = write_tokenizer(tmp_path / "vq", [np.zeros((32, 32, 3), np.uint8)], 8, 1)
+    kept = examples(edits(pairs=pairs, tokenizer=coarse))
+    assert list(kept.unchanged) == list(kept.example_ids)
+    skipped = examples(edits(pairs=pairs, tokenizer=coarse, equal="skip"))
+    assert skipped.num_skipped == 20
+    assert skipped.left_out[0].endswith("source and target have the same tokens")
 
 
 def test_an_instruction_longer_than_the_context_is_left_out(edits):
@@ -247,6 +260,7 @@ def published(tmp_path):
     fast = PreTrainedTokenizerFast(
         tokenizer_object=inner,
         unk_token="[UNK]",
+        mask_token="<|mdm_mask|>",
         additional_special_tokens=["<system>", "</system>", "<user>", "</user>"],
     )
     fast.save_pretrained(tmp_path / "text")
@@ -266,6 +280,45 @@ def test_a_published_prompt_has_the_source_before_its_last_token(edits, publishe
     assert found.vocabulary.size == 148
     canvas = examples(edits(text=published), 2)
     assert canvas.target[0].tolist().count(11) == 1
+
+
+def test_pictures_of_many_shapes_are_rows_of_many_lengths(tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    folder = write_plain(tmp_path / "plain", [(32, 32), (32, 96), (32, 32), (96, 32)])
+    pairs = FilePairs(
+        data=str(folder), height=32, width=32, shape="own", step=8, held_out_share=0.0
+    )
+    many = ImageEditSource(pairs=pairs, tokenizer=tokenizer)
+    monkeypatch.setattr(image_edit, "PIXELS_AT_ONCE", 1100)  # a picture at a time
+    found = examples(many, 4)
+    monkeypatch.undo()
+    cells = [(4, 4), (2, 8), (4, 4), (6, 2)]
+    assert found.editable.sum(1).tolist() == [rows * columns for rows, columns in cells]
+    for i, (rows, columns) in enumerate(cells):
+        alone = many.encode([pairs.pair("train", i).source])[0]
+        assert alone.shape == (rows, columns)
+        start = found.starts[i][found.editable[i]] - many.layout.image.code_offset
+        assert start.tolist() == alone.flatten().tolist()
+        canvas = found.target[i][found.target[i].tolist().index(BEGIN) :].tolist()
+        assert canvas[: canvas.index(END)].count(NEWLINE) == rows
+    pictures = many.decode(many.encode([pairs.pair("train", i).target for i in range(4)]))
+    assert [x.shape[:2] for x in pictures] == [(8 * h, 8 * w) for h, w in cells]
+
+
+def test_an_instruction_with_special_tokens_is_left_out(edits, published, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    folder = write_plain(tmp_path / "plain")
+    lines = [json.loads(x) for x in (folder / "edits.jsonl").read_text().splitlines()]
+    lines[1]["instruction"] = "make <|mdm_mask|> red"
+    lines[4]["instruction"] = "make </user> red"
+    (folder / "edits.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    pairs = FilePairs(data=str(folder), height=16, width=16, held_out_share=0.0)
+    found = examples(edits(pairs=pairs, text=published), 6)
+    assert len(found.example_ids) == 4
+    assert [x.partition(": ")[2] for x in found.left_out] == [
+        "the instruction 'make <|mdm_mask|> red' holds special tokens",
+        "the instruction 'make </user> red' holds special tokens",
+    ]
 
 
 def test_published_mistakes_are_named(edits, published):

@@ -76,12 +76,12 @@ def run_together(paths):
     return done
 
 
-def start_ranks(path, world_size=1):
+def start_ranks(path, world_size=1, how=("-m", "training.train")):
     """The ranks of a run, without the launcher."""
     port = free_port()
     return [
         subprocess.Popen(
-            [sys.executable, "-m", "training.train", path],
+            [sys.executable, *how, path],
             env=environment(
                 RANK=str(rank),
                 LOCAL_RANK=str(rank),
@@ -106,8 +106,8 @@ def finish(processes):
     return outcomes
 
 
-def run_ranks(path, world_size=1):
-    outcomes = finish(start_ranks(path, world_size))
+def run_ranks(path, world_size=1, how=("-m", "training.train")):
+    outcomes = finish(start_ranks(path, world_size, how))
     assert [x[0] for x in outcomes] == [0] * world_size, outcomes[0][2][-3000:]
     return outcomes
 

@@ -280,6 +280,21 @@ def test_llada_can_be_planned_from_its_config_alone(config_only, capsys, recipe,
     assert "the model takes 4096 positions, got 5000" in capsys.readouterr().err
 
 
+def test_lumina_can_be_planned_from_its_config_alone(tmp_path, capsys):
+    """The figures that README quotes, and the longer rows of SFT."""
+    lumina = {"vocab_size": 134548, "embedding_size": 134548}
+    lumina["architectures"] = ["LLaDAForMultiModalGeneration"]
+    (tmp_path / "config.json").write_text(json.dumps(LLADA_8B | lumina))
+    recipe = ["training/recipes/lumina_imgedit_full.yaml", f"start={tmp_path}", "shards=nowhere"]
+    options = ["--dry-run", "--ranks", "2", "--gpu-memory", "80", "--length"]
+    for length, more, most in ((1200, [], 71.0), (2400, ["objective.kind=sft"], 71.6)):
+        launch.main([*recipe, *more, *options, str(length)])
+        out = capsys.readouterr().out
+        assert "8,081,805,312 of them trained" in out
+        assert f"at most {most} GB" in out
+        assert "# fits 80 GB" in out
+
+
 def test_what_does_not_fit_says_what_to_do(config_only, capsys):
     recipe = "training/recipes/llada_math_full.yaml"
     options = ["--dry-run", "--ranks", "1", "--length", "512", "--gpu-memory", "80"]

@@ -15,6 +15,13 @@ from safetensors.torch import load_file
 from models import HistoryConfig, SudokuConfig, SudokuMDM, load, save
 from models.adapter import has_adapter
 from models.history import HistoryState
+from pipeline import build
+from pipeline.edits import ShapePairs
+from pipeline.edits.text import WordText
+from pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig
+from pipeline.sources.image_edit import ImageEditSource
+from pipeline.trajectory import TrajectoryConfig
+from tests.pipeline.pictures import write_tokenizer
 from tests.training.data import write_data_set
 from tests.training.runs import (
     LLADA,
@@ -36,6 +43,38 @@ DIVIDED = {
     "zero_stage": 3,
     "deepspeed": {"zero_optimization": {"stage3_param_persistence_threshold": 0}},
 }
+
+
+LUMINA = {
+    "kind": "lumina", "d_model": 32, "n_layers": 2, "n_heads": 2, "n_kv_heads": 2,
+    "mlp_hidden_size": 48, "max_sequence_length": 64, "vocab_size": 192, "mask_token_id": 1,
+    "layout": {
+        "image": {
+            "code_offset": 64, "num_codes": 128, "newline_id": 2, "begin_id": 3, "end_id": 4
+        },
+        "unconditional_id": 5, "answer_id": None, "answer_end_id": None, "text_end_id": 6,
+    },
+}  # fmt: skip
+EDITING = {
+    "kind": "rm", "edit_weight": 2.0, "text_dropout": 0.3, "image_dropout": 0.3,
+    "unlikelihood_weight": 0.5, "ordering_weight": 0.1,
+}  # fmt: skip
+
+
+def write_edits(folder):
+    """Shards of image edits, as their pipeline makes them."""
+    pairs = ShapePairs(train=48, held_out=4)
+    pictures = [pairs.pair("train", i).source for i in range(16)]
+    tokenizer = write_tokenizer(folder / "vq", pictures, 8, 128)
+    recipe = BuildRecipe(
+        output=str(folder / "data"),
+        source=ImageEditSource(pairs=pairs, tokenizer=tokenizer, text=WordText(size=64)),
+        trajectories=TrajectoryConfig(noisy_rate=(1.0, 1.0), wrong_share=1.0),
+        proposal=ProposalConfig(kind="source"),
+        run=RunConfig(workers=0),
+    )
+    build.run(recipe)
+    return recipe.output
 
 
 def weights(output):
@@ -70,6 +109,14 @@ def runs(boards, tmp_path_factory):
         "model": LLADA,
         "steps": 2,
     }
+    edits = {
+        "shards": write_edits(folder / "edits"),
+        "model": LUMINA,
+        "objective": EDITING,
+        "optimizer": adamw,
+        "history": {"positions": "editable"},
+        "held_out": {"every": 0},
+    }
     changes = {
         "plain": {},
         "again": {},
@@ -90,6 +137,9 @@ def runs(boards, tmp_path_factory):
             "history": {"decay": 0.7},
             "engine": DIVIDED,
         },
+        "edits": {**edits, "output": str(folder / "edits-plain")},
+        "edits-zero3": {**edits, "engine": DIVIDED},
+        "edits-bf16": {**edits, "engine": {**DIVIDED, "precision": "bf16", "recompute": True}},
         "bf16": {"optimizer": adamw, "engine": {"zero_stage": 1, "precision": "bf16"}},
         "sft": {"objective": {"kind": "sft"}},
         "pretrain": {"objective": {"kind": "pretrain"}, "log": {"tensorboard": True}},
@@ -157,6 +207,42 @@ def test_every_zero_stage_learns_the_same(runs, name):
     folder, _ = runs
     assert losses(folder / name) == pytest.approx(losses(folder / "adamw"), rel=1e-4)
     same(weights(folder / name), weights(folder / "adamw"), rtol=1e-3, atol=1e-3)
+
+
+def test_image_edits_learn_the_same_when_divided(runs):
+    """Conditions left out, both optional terms, a head of which some rows are used."""
+    folder, _ = runs
+    plain = losses(folder / "edits-plain")
+    assert losses(folder / "edits-zero3") == pytest.approx(plain, rel=1e-4)
+    same(weights(folder / "edits-zero3"), weights(folder / "edits-plain"), rtol=1e-3, atol=1e-3)
+    assert losses(folder / "edits-bf16") == pytest.approx(plain, rel=0.05)
+    line = log_lines(folder / "edits-zero3")[-1]
+    assert line["unlikelihood_share"] > 0
+    assert line["ordering_share"] > 0
+
+
+@pytest.mark.parametrize("kind", ["rm", "sft"])
+def test_ranks_whose_rows_differ_call_a_divided_head_alike(tmp_path, kind):
+    """Logits are made in chunks; a rank with shorter rows needs fewer than the other."""
+    shards = write_data_set(tmp_path / "rows", [[3, 30, 5, 24, 30, 3, 9, 17] * 4])
+    changes = {
+        "model": LLADA,
+        "objective": {"kind": kind},
+        "optimizer": {"kind": "adamw", "lr": 3e-3},
+        "batch_size": 4,
+        "engine": {"micro_batch_size": 1},
+    }
+    alone = write_recipe(tmp_path, "alone", shards, **changes)
+    run_ranks(alone)
+    changes["engine"] = {**changes["engine"], **DIVIDED}
+    divided = write_recipe(tmp_path, "divided", shards, **changes)
+    command = (
+        "import sys, training.objective; training.objective.CHUNK_ELEMENTS = 80; "
+        "from training.train import main; main(sys.argv[1:])"
+    )
+    run_ranks(divided, 2, how=("-c", command))
+    found, wanted = losses(tmp_path / "divided"), losses(tmp_path / "alone")
+    assert found == pytest.approx(wanted, rel=1e-4)
 
 
 def test_zero_divides_lora_too(runs):

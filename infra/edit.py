@@ -1,0 +1,148 @@
+"""Edit a picture with a checkpoint: a picture and an instruction in, the edited picture out.
+
+The recipe is the one that the checkpoint's data were built by: it says how pictures and words
+become tokens. Where it has the source in the canvas, the picture is revised; where it has it in the
+prompt, an empty canvas is filled in.
+
+    remask edit scene.png "make the mouse green" --checkpoint runs/emoji/rm-0/model \\
+        --recipe pipeline/recipes/emoji_rm.yaml --output edited.png --mask remasked.png
+    remask edit photo.jpg "Remove the car." --checkpoint runs/imgedit/rm/model \\
+        --recipe pipeline/recipes/imgedit_rm.yaml --output edited.png --preset released
+"""
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evaluation.decoder import Decoder
+from models import Backbone, CheckpointError, load, revise
+from models.config import from_mapping
+from pipeline.images import ImageFile, Picture, to_png
+from pipeline.recipe import BuildRecipe, load_recipe
+from pipeline.sources.image_edit import ImageEditSource
+from pipeline.storage import Storage, StorageError
+
+FILL_STEPS = 16
+"""Of an empty canvas, unless it is said."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What was made of a picture."""
+
+    picture: Picture
+    mask: Picture
+    """White where a cell was re-masked, black elsewhere; as large."""
+    cells: int
+    remasked: int
+    forward_passes: int
+
+
+def edit_picture(
+    backbone: Backbone, edits: ImageEditSource, file: ImageFile, instruction: str, decoder: Decoder
+) -> Edit:
+    """Carry an instruction out."""
+    size = edits.pairs.size_for(file.size)
+    (codes,) = edits.encode([file.fit(size)])  # [h, w]
+    row = edits.row(instruction, codes, codes)
+    start, editable = row.wrong[None], row.editable[None]
+    if edits.source_in == "prompt":
+        start = start.masked_fill(editable, backbone.mask_id)
+    found = revise(
+        backbone,
+        start,
+        editable,
+        policy=decoder.make_policy(),
+        guidance=decoder.guidance,
+        max_steps=decoder.steps,
+        seed=decoder.seed,
+    )
+    canvas = found.tokens[editable].view_as(codes) - edits.layout.image.code_offset
+    remasked = found.edit_mask()[editable].view_as(codes).numpy()
+    white = np.where(remasked, 255, 0).astype(np.uint8).repeat(edits.patch, 0)
+    return Edit(
+        edits.decode([canvas])[0],
+        white.repeat(edits.patch, 1),
+        remasked.size,
+        int(remasked.sum()),
+        int(found.stats.forward_passes[0]),
+    )
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="remask edit", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("picture", help="a file of any kind; it is cut to the recipe's size")
+    parser.add_argument("instruction", help="what to do, in words")
+    parser.add_argument("overrides", nargs="*", default=[], metavar="section.key=value")
+    parser.add_argument("--checkpoint", required=True, help="folder of a model of image edits")
+    parser.add_argument("--recipe", required=True, help="YAML that its data were built by")
+    parser.add_argument("--output", default="edited.png", help="PNG (default: edited.png)")
+    parser.add_argument("--mask", help="PNG for what was re-masked (default: none)")
+    parser.add_argument(
+        "--preset", choices=sorted(Decoder.PRESETS), default="paper", help="(default: paper)"
+    )
+    parser.add_argument("--max-steps", type=int, help="steps at most (default: the preset's)")
+    parser.add_argument("--text-guidance", type=float, help="s_t (default: the preset's)")
+    parser.add_argument("--image-guidance", type=float, help="s_i (default: the preset's)")
+    parser.add_argument("--seed", type=int, default=0, help="of what is drawn (default: 0)")
+    arguments = parser.parse_intermixed_args(argv)
+    try:
+        recipe = load_recipe(BuildRecipe, arguments.recipe, arguments.overrides)
+        edits = recipe.source
+        if not isinstance(edits, ImageEditSource):
+            raise ValueError(f"{arguments.recipe} builds {edits.kind}, not image_edit")
+        decoder = _decoder(arguments, edits)
+        file = ImageFile.read(_bytes(arguments.picture), arguments.picture)
+        backbone = load(arguments.checkpoint)
+        edits.check_model(backbone)
+        unknown = edits.unknown_words(arguments.instruction)
+        if unknown:
+            print(f"remask edit: the model knows no {', '.join(unknown)}", file=sys.stderr)
+        edit = edit_picture(backbone, edits, file, arguments.instruction, decoder)
+        for path, picture in ((arguments.output, edit.picture), (arguments.mask, edit.mask)):
+            if path is not None:
+                _write(path, picture)
+    except (CheckpointError, ValueError) as error:
+        parser.exit(2, f"remask edit: {error}\n")
+    except StorageError as error:
+        parser.exit(1, f"remask edit: {error}\n")
+    print(
+        f"{arguments.output}: {edit.remasked} of {edit.cells} cells re-masked, "
+        f"{edit.forward_passes} forward passes"
+    )
+
+
+def _decoder(arguments: argparse.Namespace, edits: ImageEditSource) -> Decoder:
+    values: dict[str, Any] = {"preset": arguments.preset, "seed": arguments.seed}
+    if edits.source_in == "prompt":
+        values = {"policy": "absorbing", "max_steps": FILL_STEPS, "seed": arguments.seed}
+    if arguments.max_steps is not None:
+        values["max_steps"] = arguments.max_steps
+    scales = {"text": arguments.text_guidance, "image": arguments.image_guidance}
+    given = {name: scale for name, scale in scales.items() if scale is not None}
+    if given:
+        values["guidance"] = given
+    return from_mapping(Decoder, values, "decoder")
+
+
+def _bytes(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ValueError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _write(path: str, picture: Picture) -> None:
+    """Whole or not at all."""
+    place = Path(path)
+    Storage(str(place.parent)).write(place.name, to_png(picture))
+
+
+if __name__ == "__main__":
+    main()
