@@ -52,6 +52,12 @@ class TrajectoryConfig:
     blank_share: float = 0.0
     """Share of the rows in which every editable position starts as MASK, as when a response is
     written from nothing; 0 is the paper's."""
+    together_share: float = 0.0
+    """Share of the rows in which all that starts visible is masked at one step and revealed at one,
+    as the printed rule does to a thing it doubts; 0 is the paper's, each position by itself."""
+    see_end: bool = False
+    """Look at rows at steps 0 .. T, so that some have nothing left to do; false is the paper's,
+    0 .. T-1, true the authors' code for images."""
 
     def __post_init__(self) -> None:
         if self.horizon < 2:
@@ -65,7 +71,7 @@ class TrajectoryConfig:
             raise ValueError(
                 f"the noisy range must be 0 <= low <= high (<= 1 if a rate), got {low}, {high}"
             )
-        for name in ("wrong_share", "doubt_share", "blank_share"):
+        for name in ("wrong_share", "doubt_share", "blank_share", "together_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must lie in [0, 1], got {getattr(self, name)}")
 
@@ -194,7 +200,9 @@ def sample_noise(
     at, count = sample_noisy(editable & proposal.supports(target), editable, config, rng)
     rule = sample_rules(at.size, config, rng)
     masked_at, revealed_at = sample_boundaries(rule, config.horizon, rng)
-    step = rng.integers(0, config.horizon, len(target), dtype=masked_at.dtype)
+    if config.together_share > 0:
+        masked_at, revealed_at = bring_together(rule, count, (masked_at, revealed_at), config, rng)
+    step = rng.integers(0, config.horizon + config.see_end, len(target), dtype=masked_at.dtype)
 
     starts_visible = np.flatnonzero(rule != Rule.MASK)
     visible = at[starts_visible]
@@ -279,6 +287,32 @@ def sample_boundaries(rule: Ints, horizon: int, rng: np.random.Generator) -> tup
     return masked_at, revealed_at
 
 
+def bring_together(
+    rule: Ints,
+    count: Ints,
+    boundaries: tuple[Ints, Ints],
+    config: TrajectoryConfig,
+    rng: np.random.Generator,
+) -> tuple[Ints, Ints]:
+    """β and μ, of which a row's visible starts share one each in `together_share` of the rows.
+
+    Args:
+        rule: Of each noisy position, [P].
+        count: How many of them each row has, [B].
+        boundaries: β and μ as drawn for each by itself, [P] each.
+        config: Says the share.
+        rng: Source of randomness.
+    """
+    is_together = rng.random(count.size) < config.together_share
+    shared = sample_boundaries(np.full(count.size, np.uint8(Rule.WRONG)), config.horizon, rng)
+    where = np.repeat(is_together, count) & (rule != Rule.MASK)
+    masked_at, revealed_at = (
+        np.where(where, np.repeat(one, count), own)
+        for one, own in zip(shared, boundaries, strict=True)
+    )
+    return masked_at, revealed_at
+
+
 def state_at(trajectories: Trajectories, step: Ints | int, mask_id: int) -> Ints:
     """Tokens at a step, [B, N]: one step for all rows, or [B] of them."""
     _check_fits(mask_id, trajectories.target)
@@ -331,7 +365,7 @@ def check_trajectories(
             t.wrong,
             (t.masked_at == 0) & (t.wrong != t.target),
         ),
-        (f"step must lie in 0 .. {horizon - 1}", t.step, (t.step < 0) | (t.step >= horizon)),
+        (f"step must lie in 0 .. {horizon}", t.step, (t.step < 0) | (t.step > horizon)),
     )
     for message, values, bad in rules:
         if bad.any():

@@ -49,6 +49,8 @@ def laws(draw):
         horizon=draw(st.sampled_from([2, 3, 6, 255, 256, 1000])),
         wrong_share=draw(st.sampled_from([0.0, 0.5, 1.0])),
         doubt_share=draw(st.sampled_from([0.0, 0.2, 1.0])),
+        together_share=draw(st.sampled_from([0.0, 0.5, 1.0])),
+        see_end=draw(st.booleans()),
         **size,
     )
 
@@ -133,6 +135,39 @@ def test_boundaries_follow_their_law():
         assert abs((rows.revealed_at[masked] == mu).mean() - 1 / horizon) < 0.02
     for step in range(horizon):
         assert abs((rows.step == step).mean() - 1 / horizon) < 0.035
+
+
+def test_rows_that_move_together_share_their_boundaries_and_keep_the_law():
+    horizon, size = 4, 6
+    law = TrajectoryConfig(
+        horizon=horizon, noisy_rate=(1.0, 1.0), wrong_share=0.7, together_share=0.25
+    )
+    rows = draw(8000, size, law)
+    wrong = (rows.rules() == Rule.WRONG).all(1)  # in all positions: one row in eight
+    boundaries = np.stack([rows.masked_at, rows.revealed_at], -1)[wrong]  # [R, size, 2]
+    alike = boundaries[(boundaries == boundaries[:, :1]).all((1, 2)), 0]  # [A, 2]
+    shares = {
+        (beta, mu): 1 / (horizon - 1) / (horizon - beta)
+        for beta in range(1, horizon)
+        for mu in range(beta + 1, horizon + 1)
+    }
+    # Six that each draw for themselves draw the same with probability Σ p⁶.
+    expected = 0.25 + 0.75 * sum(p**size for p in shares.values())
+    assert abs(len(alike) / wrong.sum() - expected) < 5 * (0.25 / wrong.sum()) ** 0.5
+    for pair, share in shares.items():
+        error = 5 * (share * (1 - share) / len(alike)) ** 0.5 + 0.01
+        assert abs((alike == pair).all(1).mean() - share) < error
+    masked = rows.rules() == Rule.MASK  # these stay by themselves
+    assert {*rows.revealed_at[masked].tolist()} == {*range(1, horizon + 1)}
+
+
+def test_the_end_is_seen_where_the_law_says_so():
+    law = TrajectoryConfig(horizon=3, noisy_rate=(1.0, 1.0), see_end=True)
+    rows = draw(4000, 5, law)
+    for step in range(4):
+        assert abs((rows.step == step).mean() - 1 / 4) < 0.035
+    at_end = rows.step == 3
+    assert (state_at(rows, rows.step, MASK)[at_end] == rows.target[at_end]).all()
 
 
 def test_noisy_subsets_are_uniform():
@@ -241,7 +276,7 @@ BAD = [
     ({"revealed_at": 7}, "revealed_at must not exceed horizon 6, got 7"),
     ({"editable": False}, "only editable positions may move, got 4"),
     ({"masked_at": 0}, "wrong must equal target unless it is shown, got 3"),
-    ({"step": 6}, r"step must lie in 0 .. 5, got 6 at \[1\]"),
+    ({"step": 7}, r"step must lie in 0 .. 6, got 7 at \[1\]"),
 ]
 
 
@@ -302,6 +337,7 @@ def test_wrong_shapes_are_refused():
         ({"noisy_rate": (0.5, 1.5)}, "got 0.5, 1.5"),
         ({"noisy_count": (1, 2), "wrong_share": 1.2}, r"wrong_share must lie in \[0, 1\], got 1.2"),
         ({"noisy_count": (1, 2), "doubt_share": -0.1}, "doubt_share must lie"),
+        ({"noisy_count": (1, 2), "together_share": 2.0}, "together_share must lie"),
     ],
 )
 def test_bad_laws_are_refused(settings, message):
