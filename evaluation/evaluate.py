@@ -14,6 +14,7 @@ import io
 import itertools
 import json
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +29,7 @@ from rich.console import Console
 from evaluation.decoder import Decoder
 from evaluation.recipe import EvalRecipe
 from evaluation.results import EVALUATION_FILE, SCORES_FILE, SHOWCASE_FILE
-from evaluation.suite import AdaptsDecoders, Score, Suite
+from evaluation.suite import AdaptsDecoders, Score, Suite, left_out, with_left_out
 from evaluation.tables import SCORES, make_tables, print_table
 from models import fingerprint, load
 from models.checkpoint import is_shipped, outline, trained_history
@@ -177,6 +178,13 @@ def write_results(recipe: EvalRecipe, storage: Storage, runs: list[Run]) -> pl.D
         predictions = read_predictions(storage, item)
         rows += [_score_row(item, score) for score in item.suite.score(predictions)]
         facts.append(_facts(item, predictions))
+        if reasons := facts[-1]["left_out"]:
+            name = f"{item.suite_name}, {item.checkpoint}, {item.decoder_name}"
+            print(
+                f"eval: {name}: {len(reasons)} of {item.suite.num_samples} samples left out, named "
+                f"in {storage.path(EVALUATION_FILE)}",
+                file=sys.stderr,
+            )
         if item.member == 0:
             names = {
                 "suite": item.suite_name,
@@ -205,7 +213,7 @@ def read_predictions(storage: Storage, run: Run) -> pa.Table:
             raise StorageError(
                 f"{storage.path(chunk.name)} is damaged; remove it and run the evaluation again"
             ) from error
-    return pa.concat_tables(tables)
+    return with_left_out(pa.concat_tables(tables), [x for table in tables for x in left_out(table)])
 
 
 def _score_row(run: Run, score: Score) -> dict[str, Any]:
@@ -236,6 +244,7 @@ def _facts(run: Run, predictions: pa.Table) -> dict[str, Any]:
         "decoder": run.decoder_name,
         "settings": plain(run.decoder),
         "samples": predictions.num_rows,
+        "left_out": left_out(predictions),
         "forward_passes": int(sum(predictions["forward_passes"].to_pylist())),
         "predictions": run.folder,
     }

@@ -6,8 +6,9 @@ the predictions, which are a Parquet table.
 """
 
 import importlib
+import json
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
@@ -19,6 +20,8 @@ from models import Backbone
 from models.config import from_mapping
 
 Unit = Literal["share", "number"]
+LEFT_OUT = b"left_out"
+"""Key of a prediction table's metadata."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +66,8 @@ class Suite(Protocol):
 
     def predict(self, backbone: Backbone, samples: range, decoder: Decoder) -> pa.Table:
         """Decode some samples: a row each, with `sample_id`, `forward_passes` and what `score`
-        needs. The same for every way of cutting the samples up."""
+        needs. The same for every way of cutting the samples up. Samples that cannot be used have
+        no row and are named by `with_left_out`."""
         ...
 
     def score(self, predictions: pa.Table) -> list[Score]:
@@ -83,6 +87,16 @@ class AdaptsDecoders(Protocol):
         """A decoder with all that it leaves to the suite filled in, as predictions depend on it;
         ValueError if it cannot decode these samples."""
         ...
+
+
+def with_left_out(predictions: pa.Table, reasons: Sequence[str]) -> pa.Table:
+    """Predictions that say which samples they lack, and why."""
+    return predictions.replace_schema_metadata({LEFT_OUT: json.dumps(list(reasons))})
+
+
+def left_out(predictions: pa.Table) -> list[str]:
+    """What `with_left_out` was told."""
+    return json.loads((predictions.schema.metadata or {}).get(LEFT_OUT, b"[]"))
 
 
 SUITES: dict[str, type] = {}

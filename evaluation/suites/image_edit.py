@@ -21,7 +21,7 @@ from evaluation.gallery import draw_edit
 from evaluation.image_metrics import EditMeasures, changed_pixels, check_installed, measure
 from evaluation.paths import Bools, Paths, path_columns, stack
 from evaluation.scores import mean, ratio, share, what_revision_did
-from evaluation.suite import Score, register
+from evaluation.suite import Score, left_out, register, with_left_out
 from evaluation.vqa import VqaConfig, vqa_scores
 from models import Backbone, Revision, revise
 from pipeline.edits import EditPair
@@ -105,9 +105,10 @@ class ImageEditSuite:
         edits = dataclasses.replace(
             self.edits, source_in="canvas" if decoder.start == "given" else "prompt"
         )
-        numbers, pairs = self._read(edits, samples, backbone)
+        reasons: list[str] = []
+        numbers, pairs = self._read(edits, samples, backbone, reasons)
         if not pairs:
-            return PREDICTIONS.empty_table()
+            return with_left_out(PREDICTIONS.empty_table(), reasons)
         source, target = (self.edits.encode([getattr(p, x) for p in pairs]) for x in SIDES)
         revision = self._revise(backbone, edits, pairs, numbers, (source, target), decoder)
         final = zip(revision.trajectory[-1], target, strict=True)
@@ -118,7 +119,7 @@ class ImageEditSuite:
             answers = [*vqa_scores(self.vqa, edited, [pair.instruction for pair in pairs])]
         edit_mask = revision.edit_mask().numpy().astype(np.uint8)
         solution, start = ([x.flatten() + 1 for x in codes] for codes in (target, source))
-        return pa.table(
+        table = pa.table(
             {
                 "sample_id": [pair.pair_id for pair in pairs],
                 "number": numbers,
@@ -133,12 +134,13 @@ class ImageEditSuite:
             },
             schema=PREDICTIONS,
         )
+        return with_left_out(table, reasons)
 
     def score(self, predictions: pa.Table) -> list[Score]:
         if not len(predictions):
             raise ValueError(
-                f"none of the {self.num_samples} held-out pairs can be used: their files cannot be "
-                "read, or their rows are longer than the model takes"
+                f"none of the {self.num_samples} held-out pairs can be used; the first: "
+                f"{left_out(predictions)[0]}"
             )
         paths = Paths.read(predictions, CODES)
         return [
@@ -153,12 +155,18 @@ class ImageEditSuite:
         return [self._shown(predictions, paths, i) for i in range(min(SHOWN, len(predictions)))]
 
     def _read(
-        self, edits: ImageEditSource, samples: range, backbone: Backbone
+        self, edits: ImageEditSource, samples: range, backbone: Backbone, reasons: list[str]
     ) -> tuple[list[int], list[EditPair]]:
-        """The pairs that can be read and whose rows the model takes, with their numbers."""
+        """The pairs that can be read and whose rows the model takes, with their numbers; `reasons`
+        names the others."""
         most = min(edits.max_length, backbone.max_length or edits.max_length)
-        usable = edits.usable("held_out", samples, [])
-        found = {number: pair for number, pair in usable if edits.row_length(pair) <= most}
+        found = {}
+        for number, pair in edits.usable("held_out", samples, reasons):
+            length = edits.row_length(pair)
+            if length <= most:
+                found[number] = pair
+            else:
+                reasons.append(f"{pair.pair_id}: a row of {length} tokens; {most} are the most")
         return list(found), list(found.values())
 
     def _revise(

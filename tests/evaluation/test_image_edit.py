@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import io
+import json
 import math
 
 import numpy as np
@@ -12,8 +13,10 @@ import torch
 from PIL import Image
 
 from evaluation.decoder import Decoder
+from evaluation.evaluate import run
 from evaluation.paths import Paths, arrays
-from evaluation.suite import make_suite
+from evaluation.recipe import EvalRecipe
+from evaluation.suite import left_out, make_suite
 from evaluation.suites.image_edit import CODES, ImageEditSuite
 from models import (
     Guidance,
@@ -24,6 +27,7 @@ from models import (
     SudokuMDM,
     TwoPhase,
     revise,
+    save,
 )
 from models.config import from_mapping
 from pipeline.edits import FilePairs, ShapePairs
@@ -221,7 +225,7 @@ def test_the_showcase_has_pictures_of_the_right_size(suite, table):
     assert np.array_equal(source, suite.edits.pairs.pair("held_out", 0).source)
 
 
-def test_unreadable_samples_are_counted(edits, model, tmp_path, monkeypatch):
+def test_unreadable_samples_are_counted_and_named(edits, model, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     folder = write_plain(tmp_path / "plain")
     (folder / "2-target.png").write_bytes(b"")
@@ -232,10 +236,28 @@ def test_unreadable_samples_are_counted(edits, model, tmp_path, monkeypatch):
     out = figures(suite, table)
     assert out["left_out"].value == 1
     assert out["success"].count == 5
+    (reason,) = left_out(table)
+    assert "2-target.png" in reason
+    save(model, tmp_path / "model")
+    values = {"kind": "image_edit", "edits": dataclasses.asdict(suite.edits)}
+    recipe = {
+        "output": str(tmp_path / "eval"),
+        "suites": {"edits": values},
+        "checkpoints": {"m": str(tmp_path / "model")},
+        "decoders": {"rm": {"max_steps": 1}},
+        "samples_per_chunk": 2,
+        "run": {"workers": 0},
+    }
+    run(from_mapping(EvalRecipe, recipe, "recipe"))
+    evaluation = json.loads((tmp_path / "eval" / "evaluation.json").read_text())
+    assert evaluation["runs"][0]["left_out"] == [reason]
+    assert "edits, m, rm: 1 of 6 samples left out" in capsys.readouterr().err
     (folder / "0-source.png").unlink()
     none = suite.predict(model, range(1), Decoder())  # not fatal: other chunks have some
     assert (len(none), none.schema) == (0, table.schema)
-    with pytest.raises(ValueError, match="none of the 6 held-out pairs can be used"):
+    with pytest.raises(
+        ValueError, match="none of the 6 held-out pairs can be used; the first: .*0-so"
+    ):
         suite.score(none)
 
 
@@ -283,7 +305,9 @@ def test_rows_longer_than_the_model_are_counted(edits, model, monkeypatch):
             table = suite.predict(model, range(8), Decoder(start=start, max_steps=1))
             assert figures(suite, table)["left_out"].value == 8 - short
             patch.setattr(model, "max_length", most - 1)
-            assert len(suite.predict(model, range(8), Decoder(start=start))) == 0
+            none = suite.predict(model, range(8), Decoder(start=start))
+            assert len(none) == 0
+            assert f"a row of {most} tokens; {most - 1} are the most" in "".join(left_out(none))
 
 
 def test_settings_are_read_and_checked(edits, model, suite):
