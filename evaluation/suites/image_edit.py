@@ -44,7 +44,7 @@ class ImageEditSuite:
     """Held-out edits."""
 
     kind: ClassVar[str] = "image_edit"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     edits: ImageEditSource
     """Pairs, tokeniser and text as in the recipe that the data were built by; where the source
@@ -113,7 +113,8 @@ class ImageEditSuite:
         revision = self._revise(backbone, edits, pairs, numbers, (source, target), decoder)
         final = zip(revision.trajectory[-1], target, strict=True)
         edited = self.edits.decode([x[: y.numel()].view_as(y) - 1 for x, y in final])
-        measures = self._measure(pairs, edited, (source, target))
+        compared = self._compared(pairs, (source, target))
+        measures, ideal = (self._measure(pairs, x, compared) for x in (edited, compared[1]))
         answers: list[float | None] = [None] * len(pairs)
         if self.vqa is not None:
             answers = [*vqa_scores(self.vqa, edited, [pair.instruction for pair in pairs])]
@@ -130,6 +131,10 @@ class ImageEditSuite:
                     x[: len(y)].tobytes() for x, y in zip(edit_mask, solution, strict=True)
                 ],
                 **{f.name: [getattr(m, f.name) for m in measures] for f in MEASURES},
+                **{
+                    name: [getattr(m, x) for m in ideal]
+                    for name, x in zip(IDEAL, BACKGROUND, strict=True)
+                },
                 "vqa": answers,
             },
             schema=PREDICTIONS,
@@ -228,13 +233,17 @@ class ImageEditSuite:
             actions=actions,
         )
 
-    def _measure(
-        self, pairs: list[EditPair], edited: list[Picture], codes: tuple[list[Tensor], list[Tensor]]
-    ) -> list[EditMeasures]:
-        originals = [[getattr(pair, x) for pair in pairs] for x in SIDES]
-        compared = originals
+    def _compared(
+        self, pairs: list[EditPair], codes: tuple[list[Tensor], list[Tensor]]
+    ) -> list[list[Picture]]:
+        """The source and target pictures that edits are compared with."""
         if self.reference == "reconstruction":
-            compared = [self.edits.decode(x) for x in codes]
+            return [self.edits.decode(x) for x in codes]
+        return [[getattr(pair, x) for pair in pairs] for x in SIDES]
+
+    def _measure(
+        self, pairs: list[EditPair], edited: list[Picture], compared: list[list[Picture]]
+    ) -> list[EditMeasures]:
         return [
             measure(
                 edit,
@@ -265,6 +274,7 @@ class ImageEditSuite:
             _mean("outside_mae", found["outside_mae"], better="lower"),
             _mean("outside_psnr", found["outside_psnr"]),
             _mean("outside_ssim", found["outside_ssim"]),
+            *(_mean(x, predictions[x].to_numpy(), better="neither") for x in IDEAL),
             share("success", success),
             _mean("agreement", found["agreement"], unit="share"),
             share("exact", paths.exact(paths.final)),
@@ -307,6 +317,10 @@ class ImageEditSuite:
 
 SIDES = ("source", "target")
 MEASURES = dataclasses.fields(EditMeasures)
+BACKGROUND = ("outside_mae", "outside_psnr", "outside_ssim")
+IDEAL = tuple(f"ideal_{name}" for name in BACKGROUND)
+"""The same of the target itself: a cell's picture reaches into its neighbours', so the best edit
+does not leave all else as it was."""
 PREDICTIONS = pa.schema(
     [
         ("sample_id", pa.string()),
@@ -316,6 +330,7 @@ PREDICTIONS = pa.schema(
         ("forward_passes", pa.int32()),
         ("edit_mask", pa.binary()),
         *((f.name, pa.int64() if f.type is int else pa.float64()) for f in MEASURES),
+        *((name, pa.float64()) for name in IDEAL),
         ("vqa", pa.float64()),
     ]
 )

@@ -85,7 +85,8 @@ def replayed(suite, table, path):
         for n in ("start", "solution")
     ]
     final = [torch.from_numpy(r[-1]).view(2, 2) - 1 for r in revisions]
-    measures = suite._measure(pairs, suite.edits.decode(final), tuple(codes))
+    compared = suite._compared(pairs, tuple(codes))
+    measures = suite._measure(pairs, suite.edits.decode(final), compared)
     columns = {
         "states": [r.astype(CODES).tobytes() for r in revisions],
         "edit_mask": [
@@ -166,6 +167,22 @@ def test_perfect_edits_have_perfect_scores(suite, table):
     assert out["remasked"].value == out["revealed"].value == 1
     kinds = {name for name in out if name.startswith("success_")}
     assert kinds == {f"success_{x}" for x in ("add", "recolour", "remove", "replace")}
+
+
+def test_the_ideal_is_what_the_target_leaves_of_the_rest(edits, model):
+    drawn = dataclasses.replace(edits.pairs, side=64)
+    suite = ImageEditSuite(edits=dataclasses.replace(edits, pairs=drawn), samples=4)
+    table = suite.predict(model, range(4), Decoder(max_steps=1))
+    pairs = [drawn.pair("held_out", i) for i in range(4)]
+    before = edits.decode(edits.encode([pair.source for pair in pairs]))
+    after = edits.decode(edits.encode([pair.target for pair in pairs]))
+    expected = []
+    for pair, x, y in zip(pairs, before, after, strict=True):
+        stays = np.abs(pair.source.astype(float) - pair.target).max(-1) <= 0.1 * 255
+        expected.append(np.abs(x.astype(float) - y)[stays].mean())
+    assert table["ideal_outside_mae"].to_pylist() == pytest.approx(expected)
+    assert max(expected) > 0, "a cell is larger than the thing in it"
+    assert figures(suite, table)["ideal_outside_mae"].value == pytest.approx(np.mean(expected))
 
 
 def test_doing_nothing_keeps_all_and_succeeds_never(suite, table):
