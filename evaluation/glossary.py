@@ -33,7 +33,7 @@ MEANINGS = {
     "edited_cells": "of the cells that should change, those as the target has them",
     "kept_cells": "of the cells that should stay, those that are as they were",
     "no_edit": "samples in which nothing should change",
-    "left_out": "samples whose files cannot be read, or whose rows the model is too short for",
+    "left_out": "samples that cannot be used; evaluation.json names each with the reason",
     "solved": "responses whose steps are all true and reach the target",
     "true_steps": "of all steps written, those true by themselves",
     "returned": "of the positions re-masked, those that end as what they first were",

@@ -14,13 +14,16 @@ import argparse
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
+import torch
 
 from evaluation.decoder import Decoder
 from models import Backbone, CheckpointError, load, revise
+from models.checkpoint import trained_history
 from models.config import from_mapping
+from models.guidance import NoImage
 from pipeline.images import ImageFile, Picture, to_png
 from pipeline.recipe import BuildRecipe, load_recipe
 from pipeline.sources.image_edit import ImageEditSource
@@ -49,6 +52,11 @@ def edit_picture(
     size = edits.pairs.size_for(file.size)
     (codes,) = edits.encode([file.fit(size)])  # [h, w]
     row = edits.row(instruction, codes, codes)
+    if backbone.max_length is not None and len(row.target) > backbone.max_length:
+        raise ValueError(
+            f"a row of {len(row.target)} tokens is longer than the model's {backbone.max_length}; "
+            "say it in fewer words"
+        )
     start, editable = row.wrong[None], row.editable[None]
     if edits.source_in == "prompt":
         start = start.masked_fill(editable, backbone.mask_id)
@@ -85,11 +93,18 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--output", default="edited.png", help="PNG (default: edited.png)")
     parser.add_argument("--mask", help="PNG for what was re-masked (default: none)")
     parser.add_argument(
-        "--preset", choices=sorted(Decoder.PRESETS), default="paper", help="(default: paper)"
+        "--preset",
+        choices=sorted(Decoder.PRESETS),
+        help="how a picture is revised (default: paper)",
     )
     parser.add_argument("--max-steps", type=int, help="steps at most (default: the preset's)")
     parser.add_argument("--text-guidance", type=float, help="s_t (default: the preset's)")
     parser.add_argument("--image-guidance", type=float, help="s_i (default: the preset's)")
+    parser.add_argument(
+        "--no-image",
+        choices=get_args(NoImage),
+        help="what image guidance contrasts with: the source masked (default), or absent",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of what is drawn (default: 0)")
     arguments = parser.parse_intermixed_args(argv)
     try:
@@ -99,7 +114,11 @@ def main(argv: list[str] | None = None) -> None:
             raise ValueError(f"{arguments.recipe} builds {edits.kind}, not image_edit")
         decoder = _decoder(arguments, edits)
         file = ImageFile.read(_bytes(arguments.picture), arguments.picture)
-        backbone = load(arguments.checkpoint)
+        backbone = load(
+            arguments.checkpoint,
+            device="cuda" if torch.cuda.is_available() else "cpu",
+            history=trained_history(arguments.checkpoint),
+        )
         edits.check_model(backbone)
         unknown = edits.unknown_words(arguments.instruction)
         if unknown:
@@ -119,13 +138,22 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _decoder(arguments: argparse.Namespace, edits: ImageEditSource) -> Decoder:
-    values: dict[str, Any] = {"preset": arguments.preset, "seed": arguments.seed}
+    values: dict[str, Any] = {"preset": arguments.preset or "paper", "seed": arguments.seed}
     if edits.source_in == "prompt":
+        if arguments.preset is not None:
+            raise ValueError(
+                f"--preset {arguments.preset} revises a picture, but the recipe has it in the "
+                "prompt; leave it out, or use a recipe with source_in: canvas"
+            )
         values = {"policy": "absorbing", "max_steps": FILL_STEPS, "seed": arguments.seed}
     if arguments.max_steps is not None:
         values["max_steps"] = arguments.max_steps
-    scales = {"text": arguments.text_guidance, "image": arguments.image_guidance}
-    given = {name: scale for name, scale in scales.items() if scale is not None}
+    guidance = {
+        "text": arguments.text_guidance,
+        "image": arguments.image_guidance,
+        "no_image": arguments.no_image,
+    }
+    given = {name: value for name, value in guidance.items() if value is not None}
     if given:
         values["guidance"] = given
     return from_mapping(Decoder, values, "decoder")

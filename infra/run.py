@@ -112,6 +112,7 @@ def recipes_of(stages: list[list[str]]) -> list[Any]:
         words = [x for x in arguments if not x.startswith("-")]
         overrides = [x for x in words if "=" in x]
         paths = [x for x in words if "=" not in x]
+        paths.sort(key=lambda x: not x.endswith((".yaml", ".yml")))  # options' values come after
         name = STAGES[verb]
         try:
             recipe = load_recipe(pkgutil.resolve_name(name), paths[0], overrides) if name else None

@@ -27,7 +27,7 @@ SOURCE_STAGE, PROBE_STAGE, BUILD_STAGE = range(3)
 PATHS = ("file", "data", "folder", "images", "tokenizer")
 """Settings of sources that name a place."""
 LEFT_OUT, UNCHANGED = ".left_out.txt", ".unchanged.txt"
-"""Ends the name of a unit's list of what could not be used."""
+"""Ends the name of a unit's list of what could not be used, and of edits of nothing."""
 
 
 @dataclass(frozen=True)

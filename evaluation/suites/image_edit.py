@@ -28,7 +28,7 @@ from pipeline.edits import EditPair
 from pipeline.images import Picture, Region
 from pipeline.rows import pad
 from pipeline.source import without_paths
-from pipeline.sources.image_edit import ImageEditSource
+from pipeline.sources.image_edit import SAME_TOKENS, ImageEditSource
 
 SHOWN = 6
 """Samples of a run in the report: the first, so that runs show the same."""
@@ -106,10 +106,10 @@ class ImageEditSuite:
             self.edits, source_in="canvas" if decoder.start == "given" else "prompt"
         )
         reasons: list[str] = []
-        numbers, pairs = self._read(edits, samples, backbone, reasons)
-        if not pairs:
+        found = self._read(edits, samples, backbone, reasons)
+        if not found:
             return with_left_out(PREDICTIONS.empty_table(), reasons)
-        source, target = (self.edits.encode([getattr(p, x) for p in pairs]) for x in SIDES)
+        numbers, pairs, source, target = (list(x) for x in zip(*found, strict=True))
         revision = self._revise(backbone, edits, pairs, numbers, (source, target), decoder)
         final = zip(revision.trajectory[-1], target, strict=True)
         edited = self.edits.decode([x[: y.numel()].view_as(y) - 1 for x, y in final])
@@ -161,18 +161,25 @@ class ImageEditSuite:
 
     def _read(
         self, edits: ImageEditSource, samples: range, backbone: Backbone, reasons: list[str]
-    ) -> tuple[list[int], list[EditPair]]:
-        """The pairs that can be read and whose rows the model takes, with their numbers; `reasons`
-        names the others."""
+    ) -> list[tuple[int, EditPair, Tensor, Tensor]]:
+        """The pairs that can be used, each after its number and before its source's and target's
+        codes; `reasons` names the others."""
         most = min(edits.max_length, backbone.max_length or edits.max_length)
-        found = {}
+        taken = []
         for number, pair in edits.usable("held_out", samples, reasons):
             length = edits.row_length(pair)
             if length <= most:
-                found[number] = pair
+                taken.append((number, pair))
             else:
                 reasons.append(f"{pair.pair_id}: a row of {length} tokens; {most} are the most")
-        return list(found), list(found.values())
+        codes = (edits.encode([getattr(pair, x) for _, pair in taken]) for x in SIDES)
+        found = []
+        for (number, pair), source, target in zip(taken, *codes, strict=True):
+            if edits.equal == "skip" and torch.equal(source, target):
+                reasons.append(f"{pair.pair_id}: {SAME_TOKENS}")
+            else:
+                found.append((number, pair, source, target))
+        return found
 
     def _revise(
         self,

@@ -157,7 +157,10 @@ class FilePairs:
 
     def _read(self, value: Any, where: str) -> ImageFile:
         """The picture of whatever stands in a table's cell."""
-        value = next(iter(value), None) if isinstance(value, list) else value
+        if isinstance(value, list):
+            if len(value) > 1:
+                raise ImageError(f"{where} has {len(value)} pictures where an edit has one")
+            value = value[0] if value else None
         if isinstance(value, dict) and value.get("bytes") is not None:
             name = f"{where} ({value.get('path') or 'in the table'})"
             return ImageFile.read(value["bytes"], name)
@@ -167,7 +170,7 @@ class FilePairs:
         folder = self.images or _folder(self.data)
         places = [path] if "://" in path else [f"{folder}/{root}{path}" for root in ROOTS]
         if path.startswith("/"):
-            places.insert(0, path)
+            places.append(path)
         for full in places:
             fs, inside = fsspec.core.url_to_fs(full)
             try:
@@ -176,6 +179,8 @@ class FilePairs:
                 continue
             except storage_failures() as error:  # a fault that may pass: no reason to drop the pair
                 is_denied = isinstance(error, PermissionError)
+                if is_denied and full == path:  # another machine's place
+                    continue
                 advice = "see to it that it can be read, and" if is_denied else "then"
                 raise StorageError(f"cannot read {full}: {error}; {advice} run it again") from error
             return ImageFile.read(data, full)
@@ -243,9 +248,11 @@ def _split(
     table, names = _load(data, subset, fields)
     texts = table.select_columns([names.instruction])[:][names.instruction]
     sources, targets = (_paths(table, name) for name in (names.source, names.target))
-    keys = [f"{x[0] or said}" if x else "" for x, said in zip(sources, texts, strict=True)]
+    keys = [f"{(x and x[0]) or said}" for x, said in zip(sources, texts, strict=True)]
     both = enumerate(zip(sources, targets, strict=True))
-    chosen = [row for row, (x, y) in both if len(x) == len(y) == 1]
+    chosen = [row for row, (x, y) in both if max(len(x), len(y)) <= 1]  # one with none is named
+    if not chosen:
+        raise ValueError(f"none of the {len(table)} rows of {data} has one source and one target")
     if most is not None:  # by another hash than the split's
         order = sorted(chosen, key=lambda row: hash_share(f"{keys[row]} {texts[row]}".encode()))
         chosen = sorted(order[:most])
@@ -259,7 +266,8 @@ def _split(
 def _paths(table: Any, name: str) -> list[list[str | None]]:
     """The pictures in each cell of a column by their paths, if they have any; none is read."""
     parts = table.select_columns([name]).with_format("arrow").iter(ROWS_AT_ONCE)
-    return [paths for part in parts for paths in _in_cells(part[name].combine_chunks())]
+    chunks = (chunk for part in parts for chunk in part[name].chunks)
+    return [paths for chunk in chunks for paths in _in_cells(chunk)]
 
 
 def _in_cells(column: Any) -> list[list[str | None]]:
@@ -267,5 +275,8 @@ def _in_cells(column: Any) -> list[list[str | None]]:
         inner = iter(_in_cells(column.flatten()))
         counts = (count or 0 for count in column.value_lengths().to_pylist())
         return [[path for _ in range(count) for path in next(inner)] for count in counts]
-    paths = column.field("path") if pa.types.is_struct(column.type) else column
-    return [[path] for path in paths.to_pylist()]
+    if pa.types.is_struct(column.type):
+        if column.type.get_field_index("path") < 0:
+            return [[None]] * len(column)
+        column = column.field("path")
+    return [[path] for path in column.to_pylist()]

@@ -30,6 +30,7 @@ PICTURES_AT_ONCE = 64
 """Held as pixels while examples are made."""
 PIXELS_AT_ONCE = 1 << 21
 """Through the tokeniser in one pass: 8 pictures of 512 × 512."""
+SAME_TOKENS = "source and target have the same tokens"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,7 @@ class ImageEditSource:
                         f"max_length {self.max_length}"
                     )
                 elif is_equal and self.equal == "skip":
-                    left_out.append(f"{pair.pair_id}: source and target have the same tokens")
+                    left_out.append(f"{pair.pair_id}: {SAME_TOKENS}")
                 else:
                     found.append((pair, row))
                     unchanged += [pair.pair_id] if is_equal else []
@@ -157,6 +158,12 @@ class ImageEditSource:
 
     def encode(self, pictures: Sequence[Picture]) -> list[Tensor]:
         """Codes of each picture, [h, w]."""
+        for height, width in {picture.shape[:2] for picture in pictures}:
+            if height % self.patch or width % self.patch:
+                raise ValueError(
+                    f"pictures of {height} × {width} pixels do not divide into the tokeniser's "
+                    f"cells of {self.patch}; set pairs.side, height, width or step accordingly"
+                )
 
         def run(same: list[Picture]) -> Tensor:
             images = torch.from_numpy(np.stack(same)).movedim(-1, 1).float() / 255

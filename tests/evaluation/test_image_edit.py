@@ -148,6 +148,9 @@ def test_guidance_and_the_two_phases_are_decoders_too(suite, model):
     assert released.make_policy() == TwoPhase(mask_steps=8, fill_steps=8, threshold=0.9)
     assert released.guidance == Guidance(text=4.0, image=0.0, at="masked")
     assert released.steps == 16
+    values = {"preset": "released", "guidance": {"image": 1.0}}
+    some = from_mapping(Decoder, values, "decoder")
+    assert some.guidance == Guidance(text=4.0, image=1.0, at="masked"), "the rest is the preset's"
     paths = Paths.read(suite.predict(model, range(4), released), CODES)
     assert (paths.final > 0).all()
 
@@ -276,6 +279,16 @@ def test_unreadable_samples_are_counted_and_named(edits, model, tmp_path, monkey
         ValueError, match="none of the 6 held-out pairs can be used; the first: .*0-so"
     ):
         suite.score(none)
+
+
+def test_edits_of_nothing_by_their_tokens_are_skipped_as_in_training(edits, model, tmp_path):
+    coarse = write_tokenizer(tmp_path / "vq", [np.zeros((32, 32, 3), np.uint8)], 16, 100)
+    same = dataclasses.replace(edits, tokenizer=coarse, equal="skip")
+    table = ImageEditSuite(edits=same).predict(model, range(12), Decoder(max_steps=1))
+    source = same.examples("held_out", 0, 12, np.random.default_rng(0))
+    assert left_out(table) == source.left_out
+    assert table["sample_id"].to_pylist() == list(source.example_ids)
+    assert source.num_skipped > 0
 
 
 @pytest.mark.parametrize("start", ["given", "blank", "oracle"])

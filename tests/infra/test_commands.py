@@ -182,11 +182,11 @@ def test_bad_runs_are_refused(text, argv, message, tmp_path, capsys):
 def test_a_run_prints_its_stages_with_overrides(tmp_path, capsys):
     path = tmp_path / "run.yaml"
     train = ROOT / "training/recipes/sudoku4.yaml"
-    path.write_text(f"stages: [build {BUILD}, train --ranks=1 {train} seed=1, report x]")
+    path.write_text(f"stages: [build {BUILD}, train --ranks 1 {train} seed=1, report x]")
     main(["run", str(path), "train.steps=5", "--dry-run"])
     assert capsys.readouterr().out.splitlines() == [
         f"remask build {BUILD}",
-        f"remask train --ranks=1 {train} seed=1 steps=5",
+        f"remask train --ranks 1 {train} seed=1 steps=5",
         "remask report x",
     ]
 

@@ -98,6 +98,7 @@ def test_guidance_and_steps_can_be_set(made, capsys):
         ({"picture": "canvas.yaml"}, "canvas.yaml is not a picture"),
         ({"recipe": "nowhere"}, "nowhere.yaml"),
         ({"words": "?!"}, "instruction '[?]!' has no word"),
+        ({"words": "blue " * 99}, "a row of .* tokens is longer than the model's 96"),
     ],
 )
 def test_mistakes_are_one_line(made, capsys, change, said):
@@ -108,6 +109,19 @@ def test_mistakes_are_one_line(made, capsys, change, said):
     assert found.count("\n") == 1
     assert found.startswith("remask edit: ")
     assert re.search(said, found), found
+
+
+def test_a_preset_of_revision_is_refused_where_a_canvas_is_filled_in(made, capsys):
+    folder, *_ = made
+    with pytest.raises(SystemExit, match="2"):
+        edit(folder, "--preset", "released", recipe="prompt")
+    assert "--preset released revises a picture" in capsys.readouterr().err
+    guidance = ("--image-guidance", "1", "--no-image")
+    made_by = {}
+    for way in ("masked", "absent"):
+        edit(folder, *guidance, way, recipe="prompt")
+        made_by[way] = (folder / "out.png").read_bytes()
+    assert made_by["masked"] != made_by["absent"]
 
 
 def test_another_model_is_refused(made, capsys):

@@ -295,6 +295,62 @@ def test_absolute_paths_are_taken_as_they_are(tmp_path, private_cache):
         assert np.array_equal(pairs.pair("train", 0).source, np.array(edit_pictures(0)[0]))
 
 
+def test_a_place_of_another_machine_is_no_fault_of_the_storage(
+    tmp_path, private_cache, monkeypatch
+):
+    folder = write_plain(tmp_path / "plain", [(16, 16)])
+    line = json.loads((folder / "edits.jsonl").read_text())
+    away = {x: f"/elsewhere/{line[x]}" for x in ("source", "target")}
+    (folder / "edits.jsonl").write_text(json.dumps(line | away))
+    pairs = FilePairs(data=str(folder), height=16, width=16, held_out_share=0.0)
+    real = LocalFileSystem.cat_file
+
+    def closed(self, path, *more):
+        if path.startswith("/elsewhere/"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return real(self, path, *more)
+
+    monkeypatch.setattr(LocalFileSystem, "cat_file", closed)
+    with pytest.raises(ImageError, match="there is no /elsewhere/0-source.png in"):
+        pairs.pair("train", 0)
+    (folder / "elsewhere").mkdir()
+    for name in ("source", "target"):
+        shutil.copy(folder / f"0-{name}.png", folder / "elsewhere")
+    assert np.array_equal(pairs.pair("train", 0).source, np.array(edit_pictures(0)[0]))
+
+
+def test_rows_are_pairs_however_their_table_is_cut_up(tmp_path, private_cache):
+    """Row groups of two, pictures without a path, and cells that hold none or several."""
+
+    def cell(number, side):
+        return {"bytes": png(edit_pictures(number)[side])}
+
+    rows = [
+        {"source": [cell(i, 0)], "target": [cell(i, 1)], "instruction": f"edit {i}"}
+        for i in range(5)
+    ]
+    rows[1]["source"] = []
+    rows[3]["target"] = [cell(3, 1)] * 2
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "edits.parquet", row_group_size=2)
+    pairs = FilePairs(data=f"{tmp_path}/edits.parquet", height=16, width=16, held_out_share=0.0)
+    assert pairs.num_pairs() == {"train": 4}
+    assert np.array_equal(pairs.pair("train", 3).target, np.array(edit_pictures(4)[1]))
+    with pytest.raises(ImageError, match="names no picture, got None"):
+        pairs.pair("train", 1)
+    pq.write_table(pa.Table.from_pylist(rows[3:4]), tmp_path / "several.parquet")
+    with pytest.raises(ValueError, match="none of the 1 rows of .* has one source and one target"):
+        FilePairs(data=f"{tmp_path}/several.parquet").num_pairs()
+
+
+def test_several_masks_are_refused(tmp_path, private_cache):
+    folder = write_plain(tmp_path / "plain", [(16, 16)])
+    line = json.loads((folder / "edits.jsonl").read_text()) | {"mask": ["0-mask.png"] * 2}
+    (folder / "edits.jsonl").write_text(json.dumps(line))
+    pairs = FilePairs(data=str(folder), height=16, width=16, held_out_share=0.0)
+    with pytest.raises(ImageError, match="plain-000000000 has 2 pictures where an edit has one"):
+        pairs.pair("train", 0)
+
+
 def test_a_list_without_a_mask_is_named(tmp_path, private_cache):
     folder = write_plain(tmp_path / "plain", [(16, 16)])
     line = json.loads((folder / "edits.jsonl").read_text()) | {"mask": []}

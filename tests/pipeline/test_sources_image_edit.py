@@ -243,7 +243,7 @@ def test_mistakes_are_named(edits, tmp_path):
         )
     with pytest.raises(ValueError, match="23 words, text.size 20 has room for 12; make it 31"):
         examples(edits(text=WordText(size=20)))
-    with pytest.raises(ValueError, match="multiples of 8 pixels, got 36 × 36; resize"):
+    with pytest.raises(ValueError, match="36 × 36 pixels do not divide into .* of 8; set pairs"):
         examples(edits(pairs=ShapePairs(side=36)))
     with pytest.raises(ValueError, match="there is no image tokeniser at nowhere"):
         edits(tokenizer="nowhere").tokenizer_hash()
