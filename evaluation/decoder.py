@@ -3,7 +3,19 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from models import P2, Absorbing, Guidance, ReMDM, RevisionPolicy, TwoPhase
+from torch import Tensor
+
+from models import (
+    P2,
+    Absorbing,
+    Backbone,
+    Guidance,
+    ReMDM,
+    Revision,
+    RevisionPolicy,
+    TwoPhase,
+    revise,
+)
 from models.config import from_mapping
 from models.policy import Policy
 
@@ -59,6 +71,30 @@ class Decoder:
     def steps(self) -> int:
         """max_steps, or 32 where neither decoder nor suite says."""
         return self.max_steps or MAX_STEPS
+
+    def revise(
+        self,
+        backbone: Backbone,
+        tokens: Tensor,
+        editable: Tensor | None = None,
+        *,
+        is_token: Tensor | None = None,
+        row_ids: Tensor | None = None,
+    ) -> Revision:
+        """`models.revise` by these settings; `is_token` is false at padding, bool [B, N]."""
+        has_padding = is_token is not None and not bool(is_token.all())
+        return revise(
+            backbone,
+            tokens,
+            editable,
+            policy=self.make_policy(),
+            guidance=self.guidance,
+            max_steps=self.steps,
+            attention_mask=is_token if has_padding else None,
+            seed=self.seed,
+            row_ids=row_ids,
+            batch_size=self.batch_size,
+        )
 
     def make_policy(self) -> Policy:
         return from_mapping(POLICIES[self.policy], self.settings, f"{self.policy} settings")

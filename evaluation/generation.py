@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from evaluation.decoder import Decoder
-from models import Backbone, Revision, RevisionPolicy, revise
+from models import Backbone, Revision, RevisionPolicy
 
 LENGTHS = 32
 """Canvases are padded to a multiple of this, so that many share a length."""
@@ -116,16 +116,7 @@ def _decode(
     for row, prompt in enumerate(prompts):
         tokens[row, : len(prompt)] = torch.tensor(prompt, dtype=torch.long)
     attended = at < starts[:, None] + gen_length
-    revision = revise(
-        backbone,
-        tokens,
-        editable,
-        policy=decoder.make_policy(),
-        max_steps=decoder.steps,
-        attention_mask=None if bool(attended.all()) else attended,
-        seed=decoder.seed,
-        row_ids=row_ids,
-    )
+    revision = decoder.revise(backbone, tokens, editable, is_token=attended, row_ids=row_ids)
     return _read(revision, editable, backbone.mask_id, passes)
 
 

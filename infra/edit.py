@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from evaluation.decoder import Decoder
-from models import Backbone, CheckpointError, load, revise
+from models import Backbone, CheckpointError, load
 from models.checkpoint import trained_history
 from models.config import from_mapping
 from models.guidance import NoImage
@@ -60,15 +60,7 @@ def edit_picture(
     start, editable = row.wrong[None], row.editable[None]
     if edits.source_in == "prompt":
         start = start.masked_fill(editable, backbone.mask_id)
-    found = revise(
-        backbone,
-        start,
-        editable,
-        policy=decoder.make_policy(),
-        guidance=decoder.guidance,
-        max_steps=decoder.steps,
-        seed=decoder.seed,
-    )
+    found = decoder.revise(backbone, start, editable)
     canvas = found.tokens[editable].view_as(codes) - edits.layout.image.code_offset
     remasked = found.edit_mask()[editable].view_as(codes).numpy()
     white = np.where(remasked, 255, 0).astype(np.uint8).repeat(edits.patch, 0)

@@ -54,15 +54,15 @@ def _with_preset(
     name = given.pop("preset")
     if name not in list(presets):
         raise ValueError(f"{where}: preset must be one of {list(presets)}, got {name!r}")
-    return _over(presets[name], given)
+    return over(presets[name], given)
 
 
-def _over(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def over(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Values with those given put over them, section by section."""
     found = dict(values)
     for key, value in given.items():
         is_section = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)
-        found[key] = _over(found[key], value) if is_section else value
+        found[key] = over(found[key], value) if is_section else value
     return found
 
 

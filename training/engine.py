@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from models import Backbone, save
 from models.adapter import AdapterSettings, has_adapter, save_adapter
+from models.config import over
 from training.learner import Learner
 from training.optimizer import OptimizerConfig, make_optimizer, split_parameters
 from training.plan import Plan
@@ -47,16 +48,7 @@ def engine_config(plan: Plan, world: World, *, load_universal: bool = False) -> 
         "steps_per_print": 1 << 40,  # our log is enough
         "checkpoint": {"load_universal": load_universal},
     }
-    return _over(ours, settings.deepspeed)
-
-
-def _over(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
-    """One config over another, section by section."""
-    merged = dict(ours)
-    for key, value in theirs.items():
-        both = isinstance(value, dict) and isinstance(ours.get(key), dict)
-        merged[key] = _over(ours[key], value) if both else value
-    return merged
+    return over(ours, settings.deepspeed)
 
 
 def make_engine(

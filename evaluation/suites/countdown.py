@@ -15,7 +15,7 @@ from evaluation.generation import fit_to_masks
 from evaluation.paths import Paths, path_columns
 from evaluation.scores import mean, ratio, share
 from evaluation.suite import Score, register
-from models import Backbone, revise
+from models import Backbone
 from pipeline.sources.countdown import (
     ALPHABET,
     END,
@@ -92,16 +92,7 @@ class CountdownSuite:
         lengths = torch.tensor([len(prompt) for prompt, _ in drawn])
         editable = torch.arange(length) >= lengths[:, None]
         start = solution.masked_fill(editable, backbone.mask_id)
-        revision = revise(
-            backbone,
-            start,
-            editable,
-            policy=decoder.make_policy(),
-            max_steps=decoder.steps,
-            seed=decoder.seed,
-            row_ids=torch.tensor(list(samples)),
-            batch_size=decoder.batch_size,
-        )
+        revision = decoder.revise(backbone, start, editable, row_ids=torch.tensor(list(samples)))
         names = [f"countdown-{self.seed}-{i:06d}" for i in samples]
         return pa.table({"sample_id": names, **path_columns(solution, start, revision)})
 

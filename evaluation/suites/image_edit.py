@@ -23,7 +23,7 @@ from evaluation.paths import Bools, Paths, path_columns, stack
 from evaluation.scores import mean, ratio, share, what_revision_did
 from evaluation.suite import Score, left_out, register, with_left_out
 from evaluation.vqa import VqaConfig, vqa_scores
-from models import Backbone, Revision, revise
+from models import Backbone, Revision
 from pipeline.edits import EditPair
 from pipeline.images import Picture, Region
 from pipeline.rows import pad
@@ -204,17 +204,8 @@ class ImageEditSuite:
             is_asked = (source != target) | (decoder.start != "oracle")
             start[editable] = torch.where(is_asked, backbone.mask_id, start[editable])
         is_token = torch.arange(start.shape[1]) < lengths[:, None]
-        revision = revise(
-            backbone,
-            start,
-            editable,
-            policy=decoder.make_policy(),
-            guidance=decoder.guidance,
-            max_steps=decoder.steps,
-            attention_mask=None if bool(is_token.all()) else is_token,
-            seed=decoder.seed,
-            row_ids=torch.tensor(numbers),
-            batch_size=decoder.batch_size,
+        revision = decoder.revise(
+            backbone, start, editable, is_token=is_token, row_ids=torch.tensor(numbers)
         )
         return self._cells(revision, editable, backbone.mask_id)
 

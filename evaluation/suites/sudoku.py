@@ -20,7 +20,7 @@ from evaluation.nearest import outlook
 from evaluation.paths import Bools, Ints, Paths, path_columns, replays, stack
 from evaluation.scores import mean, ratio, share, what_revision_did
 from evaluation.suite import Score, register
-from models import Backbone, SudokuMDM, revise
+from models import Backbone, SudokuMDM
 from models.history import HistoryState
 from pipeline.sources.sudoku import SudokuSource, conflict_cells, is_valid, read_boards
 from pipeline.storage import absolute, file_hash
@@ -111,15 +111,7 @@ class SudokuSuite:
             begin = start.masked_fill(start != solution, backbone.mask_id)
         elif decoder.start == "blank":
             begin = torch.full_like(start, backbone.mask_id)
-        revision = revise(
-            backbone,
-            begin,
-            policy=decoder.make_policy(),
-            max_steps=decoder.steps,
-            seed=decoder.seed,
-            row_ids=torch.tensor(list(samples)),
-            batch_size=decoder.batch_size,
-        )
+        revision = decoder.revise(backbone, begin, row_ids=torch.tensor(list(samples)))
         beliefs: list[bytes | None] = [None] * len(samples)
         if decoder.policy == "revision" and decoder.start == "given":
             beliefs = [x.tobytes() for x in mask_beliefs(backbone, start, decoder.batch_size)]
