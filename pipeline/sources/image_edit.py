@@ -140,7 +140,8 @@ class ImageEditSource:
         """Words of an instruction that all stand for the same, unknown one."""
         if not isinstance(self.text, WordText):
             return []
-        return [word for word in split_words(instruction) if word not in self._words]
+        said = dict.fromkeys(split_words(instruction))
+        return [word for word in said if word not in self._words]
 
     def grid(self, picture: Picture) -> tuple[int, int]:
         """Rows and columns of a picture's codes."""
