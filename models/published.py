@@ -168,7 +168,7 @@ def _with_tokens(kind: type, values: dict[str, Any], settings: Settings, folder:
 
 def _check_fixed(settings: Settings, fixed: Settings) -> None:
     for name, value in fixed.items():
-        if settings.get(name, value) != value:
+        if settings.get(name) not in (None, value):  # null: the default, which is ours
             raise ValueError(f"{name} is {settings[name]!r}; only {value!r} can be loaded")
 
 

@@ -3,11 +3,15 @@
 import os
 import socket
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributed import HashStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
+
+JOIN_TIMEOUT = timedelta(minutes=30)
+"""For the first rank, which looks at data and weights before the others are let in."""
 
 
 class TrainingError(RuntimeError):
@@ -91,6 +95,7 @@ class World:
             port,
             self.size,
             self.is_first,
+            timeout=JOIN_TIMEOUT,
             master_listen_fd=listener.detach() if listener else None,
         )
 

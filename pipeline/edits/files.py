@@ -5,7 +5,7 @@ without a mask:
 
     {"source": "a.png", "target": "b.png", "instruction": "...", "mask": "m.png"}
 
-ImgEdit, once its archives are joined and unpacked (`cat X.tar.split.* | tar x`), has
+ImgEdit, once its archives are unpacked (`infra/unpack_imgedit.sh`), has
 
     Parquet/*.parquet         columns input_images, output_images (lists of paths), prompt
     Singleturn/, Multiturn/   the pictures, which those paths begin from
@@ -14,8 +14,9 @@ and of it rows with one input and one output are pairs; all others are passed ov
 that `datasets` loads will do too, Parquet with pictures in it among them, if `fields` names its
 columns. Tables and pictures may lie on any storage.
 
-A source picture, with all edits of it, is held out or trained on by a hash of its path, so a copy
-of it elsewhere may not be; where the table holds pictures without a path, by the instruction.
+A source picture, with all edits of it, is held out or trained on by a hash of its path or, with
+`split_by: folder`, of its folder's name, so that copies of it in other parts go with it; where the
+table holds pictures without a path, by the instruction.
 """
 
 import functools
@@ -26,6 +27,7 @@ from typing import Any, Literal
 
 import fsspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipeline.edits.pair import EditPair, check_numbers, split_words
 from pipeline.images import ImageError, ImageFile, Size, nearest_size, sizes_of_area
@@ -79,6 +81,10 @@ class FilePairs:
     """Use so many of the table's rows, chosen by a hash; all when none."""
     held_out_share: float = 0.02
     """Share of the source pictures that is kept from training."""
+    split_by: Literal["picture", "folder"] = "picture"
+    """What is held out or trained on as one, with all its edits: a source picture by its path, or
+    all in folders of one name; the folders of ImgEdit are named by their photo, which several of
+    its parts edit."""
     most_words: int = 4096
     """Words of the instructions that are known apart, the most frequent first."""
 
@@ -149,7 +155,9 @@ class FilePairs:
 
     @property
     def _rows(self) -> dict[str, list[int]]:
-        return _split(self.data, self.subset, self.fields, self.held_out_share, self.most)
+        return _split(
+            self.data, self.subset, self.fields, self.held_out_share, self.most, self.split_by
+        )
 
     @property
     def _sizes(self) -> tuple[Size, ...]:
@@ -208,13 +216,26 @@ def _table_files(data: str) -> tuple[str, ...]:
     raise ValueError(f"there is no table of edits at {data}; a folder has one of {list(TABLES)}")
 
 
+def _tables_of_pairs(files: tuple[str, ...], fields: PairFields | None) -> tuple[str, ...]:
+    """Those of several Parquet tables that have sources: ImgEdit's others hold whole dialogues."""
+    if len(files) < 2 or not files[0].endswith(".parquet"):
+        return files
+    names = {fields.source} if fields else {IMGEDIT.source, PairFields().source}
+    found = []
+    for file in files:
+        with fsspec.open(file, "rb") as table:
+            if names & {*pq.read_schema(table).names}:
+                found.append(file)
+    return tuple(found) or files  # loading them says what they lack
+
+
 @functools.lru_cache(maxsize=2)
 def _load(data: str, subset: str, fields: PairFields | None) -> tuple[Any, PairFields]:
     """The table and the names of its columns."""
     import datasets  # slow to import, and only files need it
     from datasets.exceptions import DatasetGenerationError
 
-    files = _table_files(data)
+    files = _tables_of_pairs(_table_files(data), fields)
     try:
         if files:
             kind = FORMATS[PurePosixPath(files[0]).suffix]
@@ -242,7 +263,12 @@ def _load(data: str, subset: str, fields: PairFields | None) -> tuple[Any, PairF
 
 @functools.lru_cache(maxsize=4)
 def _split(
-    data: str, subset: str, fields: PairFields | None, held_out_share: float, most: int | None
+    data: str,
+    subset: str,
+    fields: PairFields | None,
+    held_out_share: float,
+    most: int | None,
+    split_by: str,
 ) -> dict[str, list[int]]:
     """Rows of each split."""
     table, names = _load(data, subset, fields)
@@ -258,7 +284,8 @@ def _split(
         chosen = sorted(order[:most])
     rows: dict[str, list[int]] = {"train": [], "held_out": []}
     for row in chosen:
-        is_held_out = hash_share(keys[row].encode()) < held_out_share
+        folder = PurePosixPath(keys[row]).parent.name if split_by == "folder" else ""
+        is_held_out = hash_share((folder or keys[row]).encode()) < held_out_share
         rows["held_out" if is_held_out else "train"].append(row)
     return rows
 

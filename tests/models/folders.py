@@ -16,6 +16,7 @@ LLADA = {
     "include_bias": False,
     "rope": True,
     "alibi": False,
+    "multi_query_attention": None,  # as published
     "d_model": 32,
     "n_layers": 2,
     "n_heads": 4,

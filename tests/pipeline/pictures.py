@@ -92,7 +92,8 @@ def write_plain(folder: Path, sizes: Sequence[tuple[int, int]] = ((16, 16),) * 6
 
 
 def write_imgedit(folder: Path, count: int = 4) -> Path:
-    """ImgEdit's layout: tables of paths, pictures under Singleturn; one row has two inputs."""
+    """ImgEdit's layout: tables of paths, pictures under Singleturn; one row has two inputs, and
+    one table holds dialogues."""
     (folder / "Parquet").mkdir(parents=True)
     rows = []
     for i in range(count):
@@ -111,6 +112,8 @@ def write_imgedit(folder: Path, count: int = 4) -> Path:
         )
     rows.append(rows[0] | {"input_images": ["a.png", "b.png"]})
     pq.write_table(pa.Table.from_pylist(rows), folder / "Parquet" / "adjust_part0.parquet")
+    turns = [{"data": [{"prompt": "Make it red.", "input_images": ["a.png"]}]}]
+    pq.write_table(pa.Table.from_pylist(turns), folder / "Parquet" / "content_memory.parquet")
     return folder
 
 

@@ -396,6 +396,25 @@ def test_splits_follow_the_picture(tmp_path, private_cache):
     assert sum(pairs.num_pairs().values()) == 12
 
 
+def test_folders_of_one_name_are_one_picture_if_asked(tmp_path, private_cache):
+    lines = [
+        {"source": f"{part}/{i:03d}/a.png", "target": f"{part}/{i:03d}/b.png", "instruction": part}
+        for part in ("add", "remove", "replace")
+        for i in range(40)
+    ]
+    (tmp_path / "edits.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    alone = FilePairs(data=str(tmp_path), held_out_share=0.5)
+    together = dataclasses.replace(alone, split_by="folder")
+
+    def photos(pairs):
+        return [{row % 40 for row in pairs._rows[split]} for split in ("train", "held_out")]
+
+    trained, held_out = photos(together)
+    assert not trained & held_out
+    assert trained | held_out == {*range(40)}
+    assert set.intersection(*photos(alone)), "by their paths, copies of a photo part"
+
+
 def test_so_many_rows_are_chosen_by_a_hash(tmp_path, private_cache):
     folder = write_plain(tmp_path / "plain", [(16, 16)] * 40)
     everything = FilePairs(data=str(folder), height=16, width=16, held_out_share=0.5)

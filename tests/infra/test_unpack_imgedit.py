@@ -1,0 +1,82 @@
+"""`infra/unpack_imgedit.sh`: archives as they are published, then read by their tables."""
+
+import io
+import subprocess
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.edits import FilePairs
+from tests.pipeline.pictures import edit_pictures, png
+
+SCRIPT = Path(__file__).parents[2] / "infra" / "unpack_imgedit.sh"
+ARCHIVES = {  # of each the folder within it, and what its table says before a picture's name
+    "action_part1": ("part1/", ""),
+    "results_adjust_canny_laion_part2": ("./7/", "results_adjust_canny_laion_part2/7/"),
+    "results_add_laion_part0": ("results_add_laion_part0/7/", "results_add_laion_part0/7/"),
+    "results_replace_part0": ("results/7/", "replace/7/"),
+}
+
+
+def write_archives(folder):
+    """Each picture's archive, cut into parts of which the tenth comes after the ninth."""
+    (folder / "Singleturn").mkdir(parents=True)
+    (folder / "Parquet").mkdir()
+    for number, (name, (within, said)) in enumerate(ARCHIVES.items()):
+        whole = io.BytesIO()
+        with tarfile.open(fileobj=whole, mode="w") as archive:
+            for side, picture in zip(("a", "b"), edit_pictures(number)[:2], strict=True):
+                entry = tarfile.TarInfo(f"{within}{number}{side}.png")
+                data = png(picture)
+                entry.size = len(data)
+                archive.addfile(entry, io.BytesIO(data))
+        data = whole.getvalue()
+        size = -(-len(data) // 11)
+        for part in range(11):
+            path = folder / "Singleturn" / f"{name}.tar.split.{part:02d}"
+            path.write_bytes(data[part * size : (part + 1) * size])
+        sides = {
+            column: [f"{said}{number}{side}.png"]
+            for column, side in (("input_images", "a"), ("output_images", "b"))
+        }
+        row = sides | {"prompt": f"edit {number}"}
+        pq.write_table(pa.Table.from_pylist([row]), folder / "Parquet" / f"{name}.parquet")
+
+
+def unpack(folder):
+    return subprocess.run(["bash", SCRIPT, folder], capture_output=True, text=True)
+
+
+def test_every_picture_is_where_its_table_says(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "ImgEdit"
+    write_archives(folder)
+    done = unpack(folder)
+    assert done.returncode == 0, done.stderr
+    pairs = FilePairs(data=str(folder), height=16, width=16, held_out_share=0.0)
+    found = [pairs.pair("train", i) for i in range(len(ARCHIVES))]
+    order = sorted(ARCHIVES)  # tables are read by their names
+    for pair, name in zip(found, order, strict=True):
+        number = list(ARCHIVES).index(name)
+        assert pair.instruction == f"edit {number}"
+        assert np.array_equal(pair.source, np.array(edit_pictures(number)[0]))
+    for part in (folder / "Singleturn").glob("action_part1.tar.split.*"):
+        part.unlink()
+    (folder / "Singleturn" / "action_part1.tar.split.00").write_bytes(b"")
+    assert unpack(folder).returncode == 0, "what is unpacked is left alone"
+
+
+def test_a_damaged_archive_is_not_taken_for_done(tmp_path):
+    folder = tmp_path / "ImgEdit"
+    write_archives(folder)
+    first = folder / "Singleturn" / "action_part1.tar.split.00"
+    for part in folder.glob("Singleturn/action_part1.tar.split.*"):
+        if part != first:
+            part.unlink()
+    first.write_bytes(first.read_bytes()[:600])  # a header and a piece of its picture
+    assert unpack(folder).returncode != 0
+    assert not (folder / "Singleturn" / ".action_part1.unpacked").exists()
+    assert unpack(tmp_path / "nowhere").returncode != 0
