@@ -2,10 +2,17 @@
 # Join and unpack ImgEdit's archives of single edits, each to where its table looks for the pictures.
 #   bash infra/unpack_imgedit.sh data/ImgEdit
 set -euo pipefail
-cd "${1:?the folder that ImgEdit was downloaded to}/Singleturn"
+folder=${1:-data/ImgEdit}/Singleturn
+archives=$(ls "$folder" 2>/dev/null | sed -n 's/[.]tar\([.]split[.].*\)\{0,1\}$//p' | sort -u) || true
+if [ -z "$archives" ]; then
+  echo "unpack_imgedit: $folder has no archives; name the folder that ImgEdit was downloaded to" >&2
+  exit 2
+fi
 
-for archive in $(ls | sed -n 's/[.]tar\([.]split[.].*\)\{0,1\}$//p' | sort -u); do
+cd "$folder"
+for archive in $archives; do
   [ -e ".$archive.unpacked" ] && continue
+  echo "$archive"
   into=. strip=0
   case $archive in
     action_part*) strip=1 ;;  # its table has file names alone

@@ -20,6 +20,7 @@ table holds pictures without a path, by the instruction.
 """
 
 import functools
+import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -279,6 +280,12 @@ def _split(
     chosen = [row for row, (x, y) in both if max(len(x), len(y)) <= 1]  # one with none is named
     if not chosen:
         raise ValueError(f"none of the {len(table)} rows of {data} has one source and one target")
+    if several := len(table) - len(chosen):
+        print(
+            f"{data}: {several:,} of {len(table):,} rows are passed over, for they have several "
+            "sources or targets",
+            file=sys.stderr,
+        )
     if most is not None:  # by another hash than the split's
         order = sorted(chosen, key=lambda row: hash_share(f"{keys[row]} {texts[row]}".encode()))
         chosen = sorted(order[:most])

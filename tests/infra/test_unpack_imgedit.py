@@ -79,4 +79,7 @@ def test_a_damaged_archive_is_not_taken_for_done(tmp_path):
     first.write_bytes(first.read_bytes()[:600])  # a header and a piece of its picture
     assert unpack(folder).returncode != 0
     assert not (folder / "Singleturn" / ".action_part1.unpacked").exists()
-    assert unpack(tmp_path / "nowhere").returncode != 0
+    nothing = unpack(tmp_path / "nowhere")
+    assert nothing.returncode == 2
+    assert nothing.stderr.count("\n") == 1
+    assert "nowhere/Singleturn has no archives; name the folder" in nothing.stderr

@@ -61,10 +61,11 @@ def test_pictures_keep_their_own_shape_if_asked(tmp_path, private_cache):
         FilePairs(data=str(folder), step=32, **settings)
 
 
-def test_imgedit_is_read_as_published(tmp_path, private_cache):
+def test_imgedit_is_read_as_published(tmp_path, private_cache, capsys):
     folder = write_imgedit(tmp_path / "ImgEdit")
     pairs = FilePairs(data=str(folder), height=16, width=16, held_out_share=0.0)
     assert pairs.num_pairs() == {"train": 4}, "the row with two inputs is no pair"
+    assert "ImgEdit: 1 of 5 rows are passed over" in capsys.readouterr().err
     assert dataclasses.replace(pairs, most=4).num_pairs() == {"train": 4}
     pair = pairs.pair("train", 1)
     assert pair.instruction == "Make the square red."
