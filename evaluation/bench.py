@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from evaluation.decoder import Decoder
-from evaluation.evaluate import make_runs, make_worker
+from evaluation.evaluate import make_worker
 from evaluation.recipe import EvalRecipe, EvalRunConfig
+from evaluation.runs import make_runs
 from evaluation.suites.sudoku import SudokuSuite
 from models import Backbone, Revision, RevisionPolicy, load, revise
 from models.history import HistoryState

@@ -11,12 +11,9 @@ again: it decodes what is missing. A suite, checkpoint or decoder more costs onl
 import dataclasses
 import functools
 import io
-import itertools
 import json
-import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,99 +23,18 @@ import pyarrow.parquet as pq
 import torch
 from rich.console import Console
 
-from evaluation.decoder import Decoder
 from evaluation.recipe import EvalRecipe
 from evaluation.results import EVALUATION_FILE, SCORES_FILE, SHOWCASE_FILE
-from evaluation.suite import AdaptsDecoders, Score, Suite, left_out, with_left_out
+from evaluation.runs import Chunk, Run, make_runs
+from evaluation.suite import Score, left_out, with_left_out
 from evaluation.tables import SCORES, make_tables, print_table
-from models import fingerprint, load
-from models.checkpoint import is_shipped, outline, trained_history
+from models import load
+from models.checkpoint import outline, trained_history
 from pipeline.command import main_for, plain
 from pipeline.jobs import run_actors
 from pipeline.progress import Meter, Summary
 from pipeline.provenance import provenance
-from pipeline.recipe import digest
 from pipeline.storage import Storage, StorageError, absolute, check_kept
-
-
-@dataclass(frozen=True)
-class Run:
-    """One suite with one checkpoint and one decoder."""
-
-    suite_name: str
-    suite: Suite
-    checkpoint: str
-    member: int
-    path: str
-    fingerprint: str
-    decoder_name: str
-    decoder: Decoder
-    samples_per_chunk: int
-
-    @functools.cached_property  # pickled with the run: workers need not hash data again
-    def folder(self) -> str:
-        """Named by all that the predictions depend on."""
-        decoder = dataclasses.asdict(self.decoder)
-        del decoder["batch_size"]
-        suite = [self.suite.kind, self.suite.version, self.suite.identity()]
-        key = digest([suite, self.fingerprint, decoder, self.samples_per_chunk])
-        return f"predictions/{key}"
-
-    @property
-    def chunks(self) -> list["Chunk"]:
-        count = self.suite.num_samples
-        starts = range(0, count, self.samples_per_chunk)
-        return [Chunk(self, range(i, min(i + self.samples_per_chunk, count))) for i in starts]
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """The unit of work: some samples of a run."""
-
-    run: Run
-    samples: range
-
-    @property
-    def name(self) -> str:
-        return f"{self.run.folder}/{self.samples.start:07d}.parquet"
-
-
-def make_runs(recipe: EvalRecipe) -> list[Run]:
-    """Everything the recipe asks for, each once, looked at before anything is decoded."""
-    suites = {name: suite.with_absolute_paths() for name, suite in recipe.make_suites().items()}
-    look_at = functools.cache(lambda path: (fingerprint(path), outline(path)))
-    found: dict[tuple[str, str, str, int], Run] = {}
-    for wanted in recipe.runs:
-        for suite, checkpoint, decoder in itertools.product(
-            wanted.suites or recipe.suites,
-            wanted.checkpoints or recipe.checkpoints,
-            wanted.decoders or recipe.decoders,
-        ):
-            for member, path in enumerate(recipe.members(checkpoint)):
-                name, model = look_at(path)
-                suites[suite].check(model)
-                found[suite, checkpoint, decoder, member] = Run(
-                    suite_name=suite,
-                    suite=suites[suite],
-                    checkpoint=checkpoint,
-                    member=member,
-                    path=path if is_shipped(path) else os.path.abspath(path),
-                    fingerprint=name,
-                    decoder_name=decoder,
-                    decoder=_adapted(suites[suite], recipe.decoders[decoder], decoder),
-                    samples_per_chunk=recipe.samples_per_chunk,
-                )
-    return list(found.values())
-
-
-def _adapted(suite: Suite, decoder: Decoder, name: str) -> Decoder:
-    """The decoder as the suite would have it."""
-    if not isinstance(suite, AdaptsDecoders):
-        return decoder
-    try:
-        return suite.adapt(decoder)
-    except ValueError as error:
-        raise ValueError(f"decoders: {name}: {error}") from error
 
 
 def make_worker(recipe: EvalRecipe) -> Callable[[Chunk], tuple[int, int]]:

@@ -27,12 +27,13 @@ import torch
 from models import SudokuConfig, SudokuMDM, load, save
 from models.history import HistoryState
 from pipeline import probe, source
-from pipeline.build import ShardUnit, build_shard, shard_units
+from pipeline.build import build_shard
 from pipeline.jobs import ray_session, run_actors, run_tasks
 from pipeline.memory import keep_memory
+from pipeline.plan import Plan, ShardUnit, Unit, example_units, make_plan, shard_units
 from pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig
 from pipeline.rows import decode_trajectories
-from pipeline.source import Plan, Unit, example_units, make_plan, read_examples
+from pipeline.source import read_examples
 from pipeline.sources.sudoku import SudokuSource
 from pipeline.storage import Storage
 from pipeline.trajectory import TrajectoryConfig, state_at

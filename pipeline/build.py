@@ -10,7 +10,6 @@ does what is missing, and the bytes are those of an undisturbed run.
 
 import contextlib
 import hashlib
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,45 +19,16 @@ from pipeline import manifest, probe, source
 from pipeline.command import main_for
 from pipeline.jobs import ray_session, run_tasks
 from pipeline.parquet import SCHEMA_VERSION
+from pipeline.plan import BUILD_STAGE, Plan, ShardUnit, Unit, make_plan, shard_units, unit_rng
 from pipeline.progress import Meter, Summary
 from pipeline.proposal import Proposal, Uniform, wrong_digit
 from pipeline.proposal import Source as SourceTokens
 from pipeline.provenance import claim
 from pipeline.recipe import BuildRecipe, digest
 from pipeline.rows import Examples, encode_noise
-from pipeline.source import (
-    BUILD_STAGE,
-    Plan,
-    Unit,
-    example_units,
-    make_plan,
-    open_examples,
-    read_starts,
-    unit_rng,
-)
+from pipeline.source import open_examples, read_starts
 from pipeline.storage import Storage
 from pipeline.trajectory import blank_rows, count_true, sample_noise
-
-
-@dataclass(frozen=True)
-class ShardUnit:
-    """One shard: a replica of one unit's examples."""
-
-    examples: Unit
-    replica: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.examples.name}-{self.replica:02d}"
-
-
-def shard_units(recipe: BuildRecipe) -> list[ShardUnit]:
-    """The shards of a build, in order; held-out examples have one replica."""
-    return [
-        ShardUnit(unit, replica)
-        for unit in example_units(recipe)
-        for replica in range(recipe.replicas if unit.split == "train" else 1)
-    ]
 
 
 def build_shard(plan: Plan, num_shards: int, unit: ShardUnit) -> tuple[int, int, int]:

@@ -24,20 +24,12 @@ from models.history import HistoryState
 from pipeline import source
 from pipeline.command import main_for
 from pipeline.jobs import ray_session, run_actors
+from pipeline.plan import PROBE_STAGE, Plan, Unit, example_units, make_plan, unit_rng
 from pipeline.progress import Meter, Summary
 from pipeline.proposal import TopK
 from pipeline.recipe import BuildRecipe, ProposalConfig
 from pipeline.rows import Examples
-from pipeline.source import (
-    PROBE_STAGE,
-    Plan,
-    Unit,
-    example_units,
-    make_plan,
-    missing,
-    read_examples,
-    unit_rng,
-)
+from pipeline.source import missing, read_examples
 from pipeline.storage import StorageError
 
 CHUNK_ELEMENTS = 1 << 24

@@ -22,9 +22,9 @@ from models.folder import check_replaceable
 from pipeline.command import main_for
 from pipeline.edits import EditPairs, EmojiPairs, FilePairs, ShapePairs
 from pipeline.images import ImageError
+from pipeline.plan import without_paths
 from pipeline.progress import Meter, Summary
 from pipeline.provenance import claim
-from pipeline.source import without_paths
 from pipeline.storage import Storage
 from training.codebook import LearnConfig, Pictures, learn, psnr, to_images
 

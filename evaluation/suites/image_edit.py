@@ -26,8 +26,8 @@ from evaluation.vqa import VqaConfig, vqa_scores
 from models import Backbone, Revision
 from pipeline.edits import EditPair
 from pipeline.images import Picture, Region
+from pipeline.plan import without_paths
 from pipeline.rows import pad
-from pipeline.source import without_paths
 from pipeline.sources.image_edit import SAME_TOKENS, ImageEditSource
 
 SHOWN = 6

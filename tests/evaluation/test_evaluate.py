@@ -13,8 +13,9 @@ import torch
 import yaml
 
 from evaluation import evaluate
-from evaluation.evaluate import make_runs, run
+from evaluation.evaluate import run
 from evaluation.recipe import EvalRecipe
+from evaluation.runs import make_runs
 from models import HistoryConfig, SudokuConfig, SudokuMDM, save
 from models.config import from_mapping
 from pipeline.storage import Storage, StorageError

@@ -6,9 +6,10 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from evaluation.evaluate import make_runs, read_predictions, run
+from evaluation.evaluate import read_predictions, run
 from evaluation.generation import generate
 from evaluation.recipe import EvalRecipe
+from evaluation.runs import make_runs
 from models import load
 from models.checkpoint import trained_history
 from models.config import from_mapping

@@ -13,6 +13,7 @@ from kernels.build import Native, native
 from models import SudokuConfig, SudokuMDM, fingerprint, save
 from pipeline import build, manifest, open_manifest, probe, read_rows, source, storage
 from pipeline.build import build_shard
+from pipeline.plan import example_units, make_plan
 from pipeline.recipe import ProposalConfig, RunConfig
 from pipeline.shards import main as shards_command
 from pipeline.shards import tv_bound
@@ -48,7 +49,7 @@ def test_a_build_gives_shards_and_a_manifest(toy, tmp_path):
     assert sum(totals[:4]) == totals[4] == totals[5] == 340 * 16
     assert min(totals) > 0
     assert table["mean_tv"].to_list() == [0.0] * 9
-    assert set(table["recipe"]) == {build.digest(source.make_plan(toy()).content)}
+    assert set(table["recipe"]) == {build.digest(make_plan(toy()).content)}
 
 
 def test_replicas_differ_and_rows_are_the_examples(toy, tmp_path):
@@ -206,13 +207,13 @@ def test_other_storages_hold_the_same_bytes(toy, tmp_path, where, request):
 def test_relative_paths_mean_the_drivers_folder(toy, tmp_path, monkeypatch, checkpoint):
     monkeypatch.chdir(tmp_path)
     proposal = ProposalConfig(kind="top_k", backbone="frozen", k=2)
-    plan = source.make_plan(toy(output="out", cache="cache", proposal=proposal))
+    plan = make_plan(toy(output="out", cache="cache", proposal=proposal))
     assert plan.recipe.output == str(tmp_path / "out")
     assert plan.examples.uri.startswith(str(tmp_path / "cache"))
     assert plan.recipe.proposal.backbone == checkpoint
     monkeypatch.setenv(storage.SUBMITTED, "{}")
     with pytest.raises(ValueError, match="output out is relative, and a submitted job's folder"):
-        source.make_plan(toy(output="out"))
+        make_plan(toy(output="out"))
 
 
 def test_wrong_digits_are_for_sudoku(toy):
@@ -222,9 +223,9 @@ def test_wrong_digits_are_for_sudoku(toy):
 
 
 def test_memory_needs_no_ray(toy):
-    assert source.make_plan(toy(output="memory://x")).workers == 0
-    assert source.make_plan(toy(cache="memory://x")).workers == 0
-    assert source.make_plan(toy()).workers is None
+    assert make_plan(toy(output="memory://x")).workers == 0
+    assert make_plan(toy(cache="memory://x")).workers == 0
+    assert make_plan(toy()).workers is None
 
 
 # Top-k ------------------------------------------------------------------------------------------
@@ -248,7 +249,7 @@ def test_top_k_draws_from_what_was_probed_and_shares_it(toy, tmp_path, checkpoin
     assert set(table["backbone"]) == {fingerprint(checkpoint)}
     assert 0.3 < table["mean_tv"].mean() < 1  # at least a third: one of three digits is never drawn
     recipe = toy(proposal=proposal, cache=cache)
-    plan, unit = source.make_plan(recipe), source.example_units(recipe)[0]
+    plan, unit = make_plan(recipe), example_units(recipe)[0]
     examples = source.read_examples(plan, unit)
     guesses = probe.read_proposals(plan, unit, examples)
     for i, row in enumerate(read_rows(f"{tmp_path}/data/shards/{unit.name}-00.parquet")):
@@ -265,7 +266,7 @@ def test_bound_of_a_data_set_is_layer_three(toy, tmp_path, checkpoint):
     found = tv_bound(open_manifest(str(tmp_path / "data"))).row(
         by_predicate=pl.col("split") == "held_out", named=True
     )
-    plan, unit = source.make_plan(recipe), source.example_units(recipe)[-1]
+    plan, unit = make_plan(recipe), example_units(recipe)[-1]
     examples = source.read_examples(plan, unit)
     guesses = probe.read_proposals(plan, unit, examples)
     total = 0.0
@@ -284,12 +285,12 @@ def test_damaged_caches_are_named(toy, tmp_path, checkpoint):
     proposal = ProposalConfig(kind="top_k", backbone=checkpoint, k=2)
     recipe = toy(run=HERE, proposal=proposal)
     probe.run(recipe)
-    unit = source.example_units(recipe)[0]
-    storage = source.make_plan(recipe).proposals
+    unit = example_units(recipe)[0]
+    storage = make_plan(recipe).proposals
     storage.write(f"{unit.name}.parquet", storage.read(f"{unit.name}.parquet")[:100])
     with pytest.raises(StorageError, match="train-00000.parquet is damaged; remove it and probe"):
         run(recipe)
-    examples = source.make_plan(recipe).examples
+    examples = make_plan(recipe).examples
     examples.write(f"{unit.name}.parquet", b"PAR1")
     with pytest.raises(StorageError, match="train-00000.parquet is damaged.*; remove it and run"):
         run(recipe)
@@ -399,6 +400,6 @@ def test_nothing_there_is_said(tmp_path, capsys):
 
 def test_the_recipe_and_versions_lie_beside_the_data(data, toy):
     written = json.loads((Path(data) / "recipe.json").read_text())
-    assert written == json.loads(json.dumps(source.make_plan(toy()).content))
+    assert written == json.loads(json.dumps(make_plan(toy()).content))
     facts = json.loads((Path(data) / "provenance.json").read_text())
     assert facts["versions"]["torch"] == torch.__version__

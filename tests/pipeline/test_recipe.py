@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.plan import make_plan
 from pipeline.recipe import BuildRecipe, load_recipe
-from pipeline.source import make_plan
 
 RECIPES = sorted((Path(__file__).parents[2] / "pipeline" / "recipes").glob("*.yaml"))
 

@@ -16,6 +16,7 @@ from models.image_tokens import ImageLayout
 from pipeline import build, open_manifest, read_rows, source, states
 from pipeline.edits import FilePairs, ShapePairs
 from pipeline.edits.text import BEGIN, END, NEWLINE, TEXT_END, UNKNOWN, PublishedText, WordText
+from pipeline.plan import example_units, make_plan
 from pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig
 from pipeline.shards import main as shards_command
 from pipeline.sources import image_edit
@@ -170,14 +171,14 @@ def test_unreadable_pictures_are_named_and_the_rest_goes_on(tokenizer, tmp_path,
         trajectories=TrajectoryConfig(noisy_rate=(1.0, 1.0)),
         run=RunConfig(workers=0),
     )
-    plan = source.make_plan(recipe)
+    plan = make_plan(recipe)
     summary = source.run(recipe, plan)
     assert (summary.rows, summary.skipped) == (4, 2)
     said = plan.examples.read("train-00000.left_out.txt").decode().splitlines()
     assert len(said) == 2
     assert "there is no 1-target.png" in said[0]
     assert "4-source.png is damaged" in said[1]
-    found = source.read_examples(plan, source.example_units(recipe)[0])
+    found = source.read_examples(plan, example_units(recipe)[0])
     assert found.editable.sum(1).tolist() == [6] * 4, "2 × 3 cells"
     lost = dataclasses.replace(pairs, images=str(tmp_path / "elsewhere"))
     nothing = dataclasses.replace(recipe.source, pairs=lost)
@@ -225,7 +226,7 @@ def test_the_key_follows_what_things_hold_not_where_they_are(edits, tokenizer, t
             source=edits(**changes),
             trajectories=TrajectoryConfig(noisy_rate=(1.0, 1.0)),
         )
-        return source.make_plan(recipe).source_key
+        return make_plan(recipe).source_key
 
     assert key() == key(tokenizer=elsewhere)
     assert len({key(), key(source_in="prompt"), key(text=WordText(size=300))}) == 3

@@ -1,0 +1,98 @@
+"""What an evaluation consists of: runs of a suite, a checkpoint and a decoder, cut into chunks.
+
+Chunks are shipped to Ray workers, and Ray pickles a class by its module's name: hence a module of
+their own, which is never run as `__main__`.
+"""
+
+import dataclasses
+import functools
+import itertools
+import os
+from dataclasses import dataclass
+
+from evaluation.decoder import Decoder
+from evaluation.recipe import EvalRecipe
+from evaluation.suite import AdaptsDecoders, Suite
+from models import fingerprint
+from models.checkpoint import is_shipped, outline
+from pipeline.recipe import digest
+
+
+@dataclass(frozen=True)
+class Run:
+    """One suite with one checkpoint and one decoder."""
+
+    suite_name: str
+    suite: Suite
+    checkpoint: str
+    member: int
+    path: str
+    fingerprint: str
+    decoder_name: str
+    decoder: Decoder
+    samples_per_chunk: int
+
+    @functools.cached_property  # pickled with the run: workers need not hash data again
+    def folder(self) -> str:
+        """Named by all that the predictions depend on."""
+        decoder = dataclasses.asdict(self.decoder)
+        del decoder["batch_size"]
+        suite = [self.suite.kind, self.suite.version, self.suite.identity()]
+        key = digest([suite, self.fingerprint, decoder, self.samples_per_chunk])
+        return f"predictions/{key}"
+
+    @property
+    def chunks(self) -> list["Chunk"]:
+        count = self.suite.num_samples
+        starts = range(0, count, self.samples_per_chunk)
+        return [Chunk(self, range(i, min(i + self.samples_per_chunk, count))) for i in starts]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The unit of work: some samples of a run."""
+
+    run: Run
+    samples: range
+
+    @property
+    def name(self) -> str:
+        return f"{self.run.folder}/{self.samples.start:07d}.parquet"
+
+
+def make_runs(recipe: EvalRecipe) -> list[Run]:
+    """Everything the recipe asks for, each once, looked at before anything is decoded."""
+    suites = {name: suite.with_absolute_paths() for name, suite in recipe.make_suites().items()}
+    look_at = functools.cache(lambda path: (fingerprint(path), outline(path)))
+    found: dict[tuple[str, str, str, int], Run] = {}
+    for wanted in recipe.runs:
+        for suite, checkpoint, decoder in itertools.product(
+            wanted.suites or recipe.suites,
+            wanted.checkpoints or recipe.checkpoints,
+            wanted.decoders or recipe.decoders,
+        ):
+            for member, path in enumerate(recipe.members(checkpoint)):
+                name, model = look_at(path)
+                suites[suite].check(model)
+                found[suite, checkpoint, decoder, member] = Run(
+                    suite_name=suite,
+                    suite=suites[suite],
+                    checkpoint=checkpoint,
+                    member=member,
+                    path=path if is_shipped(path) else os.path.abspath(path),
+                    fingerprint=name,
+                    decoder_name=decoder,
+                    decoder=_adapted(suites[suite], recipe.decoders[decoder], decoder),
+                    samples_per_chunk=recipe.samples_per_chunk,
+                )
+    return list(found.values())
+
+
+def _adapted(suite: Suite, decoder: Decoder, name: str) -> Decoder:
+    """The decoder as the suite would have it."""
+    if not isinstance(suite, AdaptsDecoders):
+        return decoder
+    try:
+        return suite.adapt(decoder)
+    except ValueError as error:
+        raise ValueError(f"decoders: {name}: {error}") from error

@@ -1,0 +1,150 @@
+"""What a build will do, worked out once by the driver and shipped to the workers.
+
+Ray pickles a class by its module's name, so what is shipped lives here and not in a stage's module,
+which `python -m` runs under the name `__main__`.
+"""
+
+import dataclasses
+import zlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from models import fingerprint
+from pipeline.parquet import SCHEMA_VERSION
+from pipeline.recipe import BuildRecipe, digest
+from pipeline.storage import Storage, absolute, check_kept
+
+SOURCE_STAGE, PROBE_STAGE, BUILD_STAGE = range(3)
+PATHS = ("file", "data", "folder", "images", "tokenizer")
+"""Settings of sources that name a place."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One file of examples: records first .. first+count-1 of a split."""
+
+    split: str
+    index: int
+    first: int
+    count: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.split}-{self.index:05d}"
+
+
+@dataclass(frozen=True)
+class ShardUnit:
+    """One shard: a replica of one unit's examples."""
+
+    examples: Unit
+    replica: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.examples.name}-{self.replica:02d}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A recipe and what follows from it: worked out once by the driver, shipped to the workers."""
+
+    recipe: BuildRecipe
+    tokenizer: str
+    """Hash of the tokenizer."""
+    data: str | None
+    """Hash of the data the source reads, if it reads any."""
+    backbone: str | None
+    """Fingerprint of the probed checkpoint, if there is one."""
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """All that the output depends on."""
+        facts = {"tokenizer": self.tokenizer, "data": self.data, "backbone": self.backbone}
+        content = self.recipe.content
+        content["source"] = without_paths(content["source"])
+        return content | {"found": facts, "schema": SCHEMA_VERSION}
+
+    @cached_property
+    def source_key(self) -> str:
+        """Names the examples: what the source stage depends on."""
+        content = self.content
+        names = ("source", "seed", "examples_per_shard", "schema")
+        return digest([{name: content[name] for name in names}, self.tokenizer, self.data])
+
+    @property
+    def proposals_key(self) -> str:
+        """Names the proposals: what the probe stage depends on."""
+        config = self.recipe.proposal
+        masked = config.mask_rate if config.mode == "masked" else None
+        return digest([self.source_key, self.backbone, config.k, config.mode, masked])
+
+    @property
+    def examples(self) -> Storage:
+        return Storage(f"{self.recipe.cache or self.recipe.output}/examples/{self.source_key}")
+
+    @property
+    def proposals(self) -> Storage:
+        return Storage(f"{self.recipe.cache or self.recipe.output}/proposals/{self.proposals_key}")
+
+    @property
+    def workers(self) -> int | None:
+        """As the recipe says, but in-process where other processes could not see the files."""
+        uris = (self.recipe.output, self.recipe.cache or self.recipe.output)
+        return 0 if any(Storage(uri).is_private for uri in uris) else self.recipe.run.workers
+
+
+def make_plan(recipe: BuildRecipe) -> Plan:
+    """Look at what the recipe names: data, tokenizer, checkpoint; and make its paths absolute."""
+    check_kept("output", recipe.output)
+    recipe = dataclasses.replace(
+        recipe,
+        output=absolute(recipe.output),
+        cache=absolute(recipe.cache),
+        source=recipe.source.with_absolute_paths(),
+        proposal=dataclasses.replace(recipe.proposal, backbone=absolute(recipe.proposal.backbone)),
+    )
+    backbone = recipe.proposal.backbone
+    return Plan(
+        recipe,
+        tokenizer=recipe.source.tokenizer_hash(),
+        data=recipe.source.data_hash(),
+        backbone=None if backbone is None else fingerprint(backbone),
+    )
+
+
+def example_units(recipe: BuildRecipe) -> list[Unit]:
+    """The files the source stage makes, in order."""
+    size = recipe.examples_per_shard
+    return [
+        Unit(split, index, first, min(size, total - first))
+        for split, total in recipe.source.num_records().items()
+        for index, first in enumerate(range(0, total, size))
+    ]
+
+
+def shard_units(recipe: BuildRecipe) -> list[ShardUnit]:
+    """The shards of a build, in order; held-out examples have one replica."""
+    return [
+        ShardUnit(unit, replica)
+        for unit in example_units(recipe)
+        for replica in range(recipe.replicas if unit.split == "train" else 1)
+    ]
+
+
+def unit_rng(plan: Plan, stage: int, unit: Unit, *more: int) -> np.random.Generator:
+    """A unit's own randomness: the same whoever computes it, and when."""
+    split = zlib.crc32(unit.split.encode())
+    return np.random.default_rng([plan.recipe.seed, stage, split, unit.index, *more])
+
+
+def without_paths(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings without those that say where something is: what it holds counts."""
+    return {
+        key: without_paths(value) if isinstance(value, dict) else value
+        for key, value in values.items()
+        if key not in PATHS
+    }
