@@ -1,4 +1,5 @@
-"""Folders that appear whole or not at all, and replace nothing but their own kind."""
+"""Folders that appear whole or not at all, and replace nothing but their own kind; and names in
+files that stay below their folder."""
 
 import contextlib
 import os
@@ -45,3 +46,31 @@ def check_replaceable(path: str | os.PathLike[str], names: Sequence[str]) -> Non
         raise CheckpointError(
             f"{folder} is more than a checkpoint ({', '.join(others[:3])}); choose another folder"
         )
+
+
+def check_inside(name: object) -> str:
+    """A file's name or relative path that comes from a file, if it stays below its folder.
+
+    All that a manifest, an index, a table or an archive names passes here before it is opened or
+    removed. Links that the user put into a folder may lead elsewhere.
+
+    Raises ValueError for anything absolute, anything with `..`, a scheme or a control character in
+    it, and for what is no name at all.
+    """
+    if (
+        not isinstance(name, str)
+        or any(part in ("", ".", "..") for part in name.split("/"))
+        or "\\" in name
+        or any(ord(x) < 32 for x in name)
+    ):
+        raise ValueError(f"{name!r} does not name a file below its folder, so it is not touched")
+    return name
+
+
+def sync_folder(folder: str | os.PathLike[str]) -> None:
+    """Make what was created or renamed in a folder outlast a loss of power."""
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from models.folder import CheckpointError
+from models.folder import CheckpointError, check_inside
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
@@ -44,11 +44,11 @@ def _shard_names(index: Path) -> list[str]:
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{index} is not an index of shards: {error!r}") from error
     for name in names:
-        if (
-            not isinstance(name, str)
-            or name != Path(name).name
-            or not name.endswith(".safetensors")
-        ):
+        try:
+            is_beside = check_inside(name).endswith(".safetensors") and "/" not in name
+        except ValueError:
+            is_beside = False
+        if not is_beside:
             raise CheckpointError(f"{index} names {name!r}, which is no safetensors file beside it")
     if not names:
         raise CheckpointError(f"{index} names no shards")

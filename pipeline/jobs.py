@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pipeline.memory import keep_memory
+from pipeline.storage import Retries
 
 WORKER_RETRIES = 20
 """Times a unit is tried again when its worker or node dies."""
@@ -96,7 +97,10 @@ def run_tasks(
             while queue:
                 yield [queue.popleft() for _ in range(min(size, len(queue)))]
 
-        for results, seconds in _bounded(lambda b: task.remote(function, b), batches(), most):
+        for results, seconds, retries in _bounded(
+            lambda b: task.remote(function, b), batches(), most
+        ):
+            Retries.count += retries
             size = max(1, int(CALL_SECONDS * len(results) / max(seconds, 1e-6)))
             yield from results
 
@@ -144,7 +148,9 @@ def run_actors(
                 idle.append(actor)
 
         try:
-            yield from _bounded(start, units, most, rest)
+            for result, retries in _bounded(start, units, most, rest):
+                Retries.count += retries
+                yield result
         finally:
             for actor in (*idle, *busy.values()):  # an error leaves them at work
                 ray.kill(actor)
@@ -164,19 +170,21 @@ def actors_that_fit(resources: Mapping[str, float], num_gpus: float) -> int:
     return room
 
 
-def _call(function: Callable[[Any], Any], units: list[Any]) -> tuple[list[Any], float]:
+def _call(function: Callable[[Any], Any], units: list[Any]) -> tuple[list[Any], float, int]:
+    """Results, the seconds they took, and how often storage was tried again for them."""
     keep_memory()
-    start = time.perf_counter()
+    start, before = time.perf_counter(), Retries.count
     results = [function(unit) for unit in units]
-    return results, time.perf_counter() - start
+    return results, time.perf_counter() - start, Retries.count - before
 
 
 class _Worker:
     def __init__(self, make: Callable[[], Callable[[Any], Any]]) -> None:
         self._make = functools.cache(make)  # on first use, so that its errors are a unit's errors
 
-    def run(self, unit: Any) -> Any:
-        return self._make()(unit)
+    def run(self, unit: Any) -> tuple[Any, int]:
+        before = Retries.count
+        return self._make()(unit), Retries.count - before
 
 
 def _bounded(

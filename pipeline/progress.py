@@ -9,6 +9,8 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from pipeline.storage import Retries
+
 LINE_EVERY_S = 10.0
 
 
@@ -25,14 +27,20 @@ class Summary:
     seconds: float
     output: str
     counts: str = "tokens"
+    retries: int = 0
+    """How often an operation of the storage failed and was tried again."""
 
     def __str__(self) -> str:
+        retried = f", {self.retries:,} storage faults overcome" if self.retries else ""
         if self.new_units == 0:
-            return f"{self.stage}: all {self.units} units were there already: {self.output}"
+            return (
+                f"{self.stage}: all {self.units} units were there already{retried}: {self.output}"
+            )
         left_out = f", {self.skipped:,} records left out" if self.skipped else ""
         return (
             f"{self.stage}: {self.new_units} of {self.units} units made, {self.rows:,} rows, "
-            f"{self.tokens:,} {self.counts}{left_out} in {self.seconds:.1f} s: {self.output}"
+            f"{self.tokens:,} {self.counts}{left_out}{retried} in {self.seconds:.1f} s: "
+            f"{self.output}"
         )
 
 
@@ -43,6 +51,7 @@ class Meter:
         """`counts` names what is counted besides units and rows."""
         self.stage, self.total, self.done, self._counts = stage, total, done, counts
         self.rows = self.tokens = self.skipped = 0
+        self._retries = Retries.count
         self._start = self._last_line = time.monotonic()
         self._end: float | None = None
         self._new = 0
@@ -102,6 +111,7 @@ class Meter:
             self.seconds,
             output,
             self._counts,
+            Retries.count - self._retries,
         )
 
     @property

@@ -1,38 +1,74 @@
-"""Files under any fsspec URI, written whole or not at all."""
+"""Files under any fsspec URI, written whole or not at all.
+
+Every call to a file system passes one gate: faults that may pass are tried again with growing
+pauses, all others become a `StorageError` that names the file. All operations here may be repeated
+safely: a write puts the same bytes, and a removal of what is gone does nothing.
+"""
 
 import contextlib
+import errno
 import hashlib
 import os
+import random
 import socket
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from models.folder import check_inside, sync_folder
+
 SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Set by Ray in a submitted job."""
-PARTIAL = ".partial"
+PARTIAL, SEAL = ".partial", ".sha256"
 STRAY_AFTER_S = 3600
+ATTEMPTS = 8
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 4.0
+LASTING = (
+    *(FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError),
+    *(ValueError, TypeError, AttributeError, LookupError, ImportError, NotImplementedError),
+)
+"""Errors that another attempt would meet again."""
+LASTING_NUMBERS = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
+    *(errno.EINVAL, errno.ENOTSUP, errno.EMFILE, errno.ENOSYS),
+}
+ROOM = "make room or choose another output"
+RIGHTS = "check the address and your rights"
+
+T = TypeVar("T")
 
 
 class StorageError(RuntimeError):
     """Reading or writing failed; the message names the file and what to do."""
 
 
+class Retries:
+    """How often this process tried an operation again, and workers whose counts were added."""
+
+    count = 0
+
+
 def file_hash(uri: str) -> str:
     """A short hash of a file's bytes, wherever it is."""
-    total = hashlib.sha256()
-    try:
+
+    def read() -> str:
         fs, path = fsspec.core.url_to_fs(uri)
+        total = hashlib.sha256()
         with fs.open(path, "rb") as file:
             while block := file.read(1 << 20):
                 total.update(block)
-    except OSError as error:
-        raise ValueError(f"cannot read {uri}: {error.strerror or error}") from error
-    return total.hexdigest()[:16]
+        return total.hexdigest()[:16]
+
+    try:
+        return retried(read)
+    except Exception as error:  # whatever the file system's package raises
+        reason = getattr(error, "strerror", None) or error
+        raise ValueError(f"cannot read {uri}: {reason}") from error
 
 
 def is_absolute(uri: str) -> bool:
@@ -59,13 +95,28 @@ def check_kept(key: str, uri: str) -> None:
         )
 
 
-def storage_failures() -> tuple[type[BaseException], ...]:
-    """What file systems raise when they fail; S3's own errors are no OSErrors."""
-    with contextlib.suppress(ImportError):
-        from botocore.exceptions import BotoCoreError, ClientError
+def retried(operation: Callable[[], T]) -> T:
+    """The result of an operation that may be repeated; the last error if it keeps failing."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return operation()
+        except Exception as error:  # each file system's package has errors of its own
+            if attempt == ATTEMPTS - 1 or not _may_pass(error):
+                raise
+        Retries.count += 1
+        pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt)
+        time.sleep(pause * random.uniform(0.5, 1.0))  # not all workers at once
+    raise AssertionError("unreachable")
 
-        return OSError, BotoCoreError, ClientError
-    return (OSError,)
+
+def _may_pass(error: Exception) -> bool:
+    if isinstance(error, LASTING) or getattr(error, "errno", None) in LASTING_NUMBERS:
+        return False
+    with contextlib.suppress(ImportError):
+        from botocore.exceptions import NoCredentialsError, PartialCredentialsError
+
+        return not isinstance(error, NoCredentialsError | PartialCredentialsError)
+    return True
 
 
 class Storage:
@@ -89,26 +140,70 @@ class Storage:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file: a reader sees all of it or none, whenever we are killed."""
-        with self._named("write", name, "make room or choose another output"):
-            if self.is_local:
-                self._write_local(f"{self._root}/{name}", data)
-            else:  # object stores show an upload once it is complete
-                self._fs.pipe_file(f"{self._root}/{name}", data)
+        path = self._at(name)
+        # Object stores show an upload once it is complete.
+        write = self._write_local if self.is_local else self._fs.pipe_file
+        self._do("write", name, ROOM, lambda: write(path, data))
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Write a file unless there is one; of several writers, one gets true.
+
+        Local disks, S3 and memory decide between writers themselves. On a store that cannot, the
+        last one wins, so look again before relying on it.
+        """
+        path = self._at(name)
+
+        def attempt() -> bool:
+            try:
+                if self.is_local:
+                    self._write_local(path, data, is_new=True)
+                else:
+                    self._fs.pipe_file(path, data, mode="create")
+            except FileExistsError:
+                return self._fs.cat_file(path) == data  # an attempt that seemed to fail
+            return True
+
+        return self._do("write", name, ROOM, attempt)
+
+    def write_sealed(self, name: str, data: bytes) -> None:
+        """Write a file that is checked when it is read; its checksum goes first, beside it."""
+        digest = hashlib.sha256(data).hexdigest()
+        self.write(f"{name}{SEAL}", f"{digest}  {name.rsplit('/', 1)[-1]}\n".encode())
+        self.write(name, data)
+
+    def read_sealed(self, name: str) -> bytes:
+        """What `write_sealed` wrote; StorageError if a byte of it has changed."""
+        data = self.read(name)
+        wanted = self.read(f"{name}{SEAL}").split(maxsplit=1)
+        if wanted[:1] != [hashlib.sha256(data).hexdigest().encode()]:
+            raise StorageError(
+                f"{self.path(name)} was altered: its checksum is not that of {SEAL[1:]} beside it; "
+                "remove both and run it again"
+            )
+        return data
 
     def read(self, name: str) -> bytes:
         """All bytes of a file."""
-        with self._named("read", name, "check that it is there"):
-            try:
-                return self._fs.cat_file(f"{self._root}/{name}")
-            except FileNotFoundError as error:
-                raise StorageError(f"{self.path(name)} is missing; run the build again") from error
+        path = self._at(name)
+        try:
+            return self._do("read", name, "check that it is there", lambda: self._fs.cat_file(path))
+        except FileNotFoundError as error:
+            raise StorageError(f"{self.path(name)} is missing; run the build again") from error
 
-    def read_all(self, names: Iterable[str]) -> list[bytes]:
+    def read_all(self, names: Sequence[str]) -> list[bytes]:
         """The bytes of several files, fetched together where the storage can."""
-        paths = [f"{self._root}/{name}" for name in names]
-        with self._named("read", "", "check that it is there"):
-            found = self._fs.cat(paths) if paths else {}
-        return list(found.values()) if isinstance(found, dict) else [found]
+        if not names:
+            return []
+        paths = {name: self._at(name) for name in names}
+
+        def fetch() -> dict[str, bytes]:
+            return self._fs.cat(list(paths.values()), on_error="omit")
+
+        together = self._do("read", "", RIGHTS, fetch)
+        return [
+            data if isinstance(data := together.get(path), bytes) else self.read(name)
+            for name, path in paths.items()
+        ]
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Bytes of each file directly in a folder, half-written ones left out."""
@@ -118,18 +213,31 @@ class Storage:
         """Names of the files directly in a folder, half-written ones left out."""
         return set(self.sizes(folder))
 
+    def sealed_names(self, folder: str) -> set[str]:
+        """Names of the files in a folder that `write_sealed` has finished."""
+        names = self.names(folder)
+        return {name for name in names if f"{name}{SEAL}" in names}
+
     def exists(self, name: str) -> bool:
-        with self._named("look for", name, "check the address and your rights"):
-            return self._fs.exists(f"{self._root}/{name}")
+        path = self._at(name) if name else self._root
+        self._fs.invalidate_cache()
+        try:  # `exists` of fsspec takes any fault for a no
+            self._do(
+                "look for", name, "check the address and your rights", lambda: self._info(path)
+            )
+        except FileNotFoundError:
+            return False
+        return True
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files; those that are gone already do not matter."""
-        paths = [f"{self._root}/{name}" for name in names]
-        with self._named("remove from", "", "check your rights"):
-            if not self.is_local and paths:
-                self._fs.rm(paths)
-            for path in paths if self.is_local else ():
-                Path(path).unlink(missing_ok=True)
+        paths = {name: self._at(name) for name in names}
+        if not self.is_local and len(paths) > 1:
+            with contextlib.suppress(Exception):  # then one by one, each tried again
+                return self._fs.rm(list(paths.values()))
+        for name, path in paths.items():
+            with contextlib.suppress(FileNotFoundError):
+                self._do("remove", name, RIGHTS, lambda path=path: self._unlink(path))
 
     def strays(self, folder: str) -> list[str]:
         """Half-written files whose writer is dead, or has had an hour."""
@@ -137,17 +245,44 @@ class Storage:
 
     def sweep(self, folder: str) -> None:
         """Remove what killed writers left half-written."""
-        self.remove([f"{folder}/{name}" for name in self.strays(folder)])
+        self.remove([f"{folder}/{name}".lstrip("/") for name in self.strays(folder)])
 
-    def _write_local(self, target: str, data: bytes) -> None:
-        os.makedirs(os.path.dirname(target), exist_ok=True)
+    def _at(self, name: str) -> str:
+        try:
+            if any(x in name for x in "*?["):  # fsspec would look for several files
+                raise ValueError(f"{name!r} has wildcards, which names of files here never have")
+            return f"{self._root}/{check_inside(name)}"
+        except ValueError as error:
+            raise StorageError(f"{self.uri}: {error}") from error
+
+    def _write_local(self, target: str, data: bytes, *, is_new: bool = False) -> None:
+        folder = os.path.dirname(target)
+        os.makedirs(folder, exist_ok=True)
         aside = f"{target}.{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}{PARTIAL}"
         try:
             with open(aside, "wb") as file:
                 file.write(data)
-            os.replace(aside, target)
+                file.flush()
+                os.fsync(file.fileno())
+            if is_new:
+                os.link(aside, target)  # unlike a rename, it fails where there is a file
+            else:
+                os.replace(aside, target)
+            sync_folder(folder)
         finally:
             Path(aside).unlink(missing_ok=True)
+
+    def _info(self, path: str) -> None:
+        try:
+            self._fs.info(path)
+        except NotADirectoryError as error:
+            raise FileNotFoundError(path) from error
+
+    def _unlink(self, path: str) -> None:
+        if self.is_local:
+            Path(path).unlink()
+        else:
+            self._fs.rm_file(path)
 
     def _is_stray(self, folder: str, name: str) -> bool:
         path = Path(f"{self._root}/{folder}/{name}")
@@ -159,19 +294,20 @@ class Storage:
         return False
 
     def _list(self, folder: str) -> dict[str, int]:
+        path = self._at(folder) if folder else self._root
         self._fs.invalidate_cache()
-        with self._named("list", folder, "check the address and your rights"):
-            try:
-                found = self._fs.ls(f"{self._root}/{folder}", detail=True)
-            except FileNotFoundError:
-                return {}
-        return {x["name"].rsplit("/", 1)[-1]: x["size"] for x in found if x["type"] == "file"}
-
-    @contextlib.contextmanager
-    def _named(self, what: str, name: str, advice: str) -> Iterator[None]:
-        """Failures of the file system, in one line."""
         try:
-            yield
-        except storage_failures() as error:
-            reason = getattr(error, "strerror", None) or error
+            entries = self._do("list", folder, RIGHTS, lambda: self._fs.ls(path, detail=True))
+        except FileNotFoundError:
+            return {}
+        return {x["name"].rsplit("/", 1)[-1]: x["size"] for x in entries if x["type"] == "file"}
+
+    def _do(self, what: str, name: str, advice: str, operation: Callable[[], T]) -> T:
+        """The one gate to the file system; a file that is missing is the caller's to judge."""
+        try:
+            return retried(operation)
+        except Exception as error:  # whatever the file system's package raises
+            if isinstance(error, FileNotFoundError) and what != "write":
+                raise
+            reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise StorageError(f"cannot {what} {self.path(name)}: {reason}; {advice}") from error

@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
+from models.folder import check_inside
 from pipeline.edits.pair import split_words
 from pipeline.edits.scenes import EDITS, LOOK_EDITS, ScenePairs, Thing
 from pipeline.images import ImageError, Picture, read_picture
@@ -222,10 +223,11 @@ def _read_package(root: Path) -> Iterator[Emoji]:
     pictures = root / "img" / "twitter" / "64"
 
     def read(name: str) -> Picture:
-        return _read_file(pictures / name)
+        return _read_file(pictures / check_inside(name))
 
     for row in json.loads((root / "emoji.json").read_text()):
-        if row.get("has_img_twitter", True) and (pictures / row["image"]).is_file():
+        is_drawn = row.get("has_img_twitter", True)
+        if is_drawn and (pictures / check_inside(row["image"])).is_file():
             variations = [x["image"] for x in (row.get("skin_variations") or {}).values()]
             yield _emoji(row, read(row["image"]), variations, read)
 

@@ -5,7 +5,7 @@ without a mask:
 
     {"source": "a.png", "target": "b.png", "instruction": "...", "mask": "m.png"}
 
-ImgEdit, once its archives are unpacked (`infra/unpack_imgedit.sh`), has
+ImgEdit, once its archives are unpacked (`python -m infra.unpack_imgedit`), has
 
     Parquet/*.parquet         columns input_images, output_images (lists of paths), prompt
     Singleturn/, Multiturn/   the pictures, which those paths begin from
@@ -30,16 +30,15 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.edits.named import read_named
 from pipeline.edits.pair import EditPair, check_numbers, split_words
 from pipeline.images import ImageError, ImageFile, Size, nearest_size, sizes_of_area
 from pipeline.rows import hash_share
-from pipeline.storage import StorageError, absolute, file_hash, storage_failures
+from pipeline.storage import absolute, file_hash
 
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 TABLES = ("edits.jsonl", "Parquet/*.parquet", "*.parquet", "*.jsonl")
 """What is looked for in a folder, the first that is there."""
-ROOTS = ("", "Singleturn/", "Multiturn/")
-"""Where in the folder of pictures a path may begin."""
 ROWS_AT_ONCE = 10_000
 """Of a table, while its splits are made."""
 
@@ -66,7 +65,9 @@ class FilePairs:
     """A folder, a table in it (.parquet, .jsonl, .json, .csv; * for several), or a data set on the
     hub."""
     images: str | None = None
-    """Folder that the table's paths begin from; the folder of the table when none."""
+    """Folder that the table's paths begin from, and may not leave; defaults to the table's own."""
+    schemes: tuple[str, ...] = ()
+    """Schemes of URLs that the table may name outside that folder, such as https."""
     height: int = 512
     width: int = 512
     """Pixels, which all pictures are scaled and cut to."""
@@ -176,24 +177,7 @@ class FilePairs:
         path = value.get("path") if isinstance(value, dict) else value
         if not isinstance(path, str) or not path:
             raise ImageError(f"{where} names no picture, got {path!r}")
-        folder = self.images or _folder(self.data)
-        places = [path] if "://" in path else [f"{folder}/{root}{path}" for root in ROOTS]
-        if path.startswith("/"):
-            places.append(path)
-        for full in places:
-            fs, inside = fsspec.core.url_to_fs(full)
-            try:
-                data = fs.cat_file(inside)
-            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-                continue
-            except storage_failures() as error:  # a fault that may pass: no reason to drop the pair
-                is_denied = isinstance(error, PermissionError)
-                if is_denied and full == path:  # another machine's place
-                    continue
-                advice = "see to it that it can be read, and" if is_denied else "then"
-                raise StorageError(f"cannot read {full}: {error}; {advice} run it again") from error
-            return ImageFile.read(data, full)
-        raise ImageError(f"{where}: there is no {path} in {folder}")
+        return read_named(path, self.images or _folder(self.data), self.schemes, where)
 
 
 def _folder(data: str) -> str:

@@ -1,18 +1,18 @@
-"""`infra/unpack_imgedit.sh`: archives as they are published, then read by their tables."""
+"""`python -m infra.unpack_imgedit`: archives as they are published, then read by their tables."""
 
 import io
 import subprocess
+import sys
 import tarfile
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from pipeline.edits import FilePairs
 from tests.pipeline.pictures import edit_pictures, png
 
-SCRIPT = Path(__file__).parents[2] / "infra" / "unpack_imgedit.sh"
 ARCHIVES = {  # of each the folder within it, and what its table says before a picture's name
     "action_part1": ("part1/", ""),
     "results_adjust_canny_laion_part2": ("./7/", "results_adjust_canny_laion_part2/7/"),
@@ -47,7 +47,8 @@ def write_archives(folder):
 
 
 def unpack(folder):
-    return subprocess.run(["bash", SCRIPT, folder], capture_output=True, text=True)
+    command = [sys.executable, "-m", "infra.unpack_imgedit", str(folder)]
+    return subprocess.run(command, capture_output=True, text=True)
 
 
 def test_every_picture_is_where_its_table_says(tmp_path, monkeypatch):
@@ -77,9 +78,30 @@ def test_a_damaged_archive_is_not_taken_for_done(tmp_path):
         if part != first:
             part.unlink()
     first.write_bytes(first.read_bytes()[:600])  # a header and a piece of its picture
-    assert unpack(folder).returncode != 0
+    done = unpack(folder)
+    assert done.returncode == 1
+    assert "action_part1: unexpected end of data; download it again" in done.stderr
     assert not (folder / "Singleturn" / ".action_part1.unpacked").exists()
     nothing = unpack(tmp_path / "nowhere")
     assert nothing.returncode == 2
     assert nothing.stderr.count("\n") == 1
     assert "nowhere/Singleturn has no archives; name the folder" in nothing.stderr
+
+
+@pytest.mark.parametrize("name", ["results/../../../out.png", "/out.png", "link"])
+def test_an_archive_writes_nothing_outside_its_folder(tmp_path, name):
+    folder = tmp_path / "ImgEdit" / "Singleturn"
+    folder.mkdir(parents=True)
+    with tarfile.open(folder / "results_add_laion_part0.tar", "w") as archive:
+        if name == "link":
+            link = tarfile.TarInfo("way")
+            link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path)
+            archive.addfile(link)
+            name = "way/out.png"
+        entry = tarfile.TarInfo(name)
+        entry.size = 3
+        archive.addfile(entry, io.BytesIO(b"abc"))
+    done = unpack(tmp_path / "ImgEdit")
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.glob("**/out.png"))

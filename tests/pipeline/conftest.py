@@ -2,11 +2,15 @@
 
 import socket
 
+import fsspec
 import pytest
 
+from pipeline import storage as storage_module
 from pipeline.recipe import BuildRecipe
 from pipeline.sources.sudoku import SudokuSource
+from pipeline.storage import Storage
 from pipeline.trajectory import TrajectoryConfig
+from tests.pipeline.faults import FaultyFileSystem
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +42,25 @@ def bucket(s3_server, monkeypatch, tmp_path):
     name = f"bucket-{abs(hash(str(tmp_path))) % 10**9}"
     s3fs.S3FileSystem().mkdir(name)
     return f"s3://{name}"
+
+
+@pytest.fixture(params=["local", "memory", "s3"])
+def storage(request, tmp_path):
+    if request.param == "local":
+        return Storage(str(tmp_path / "data"))
+    if request.param == "memory":
+        return Storage(f"memory://{tmp_path}")
+    return Storage(request.getfixturevalue("bucket") + "/data")
+
+
+@pytest.fixture
+def faulty(monkeypatch):
+    """The URI of an empty storage that fails when `FaultyFileSystem.fault` says so."""
+    fsspec.register_implementation("faulty", FaultyFileSystem, clobber=True)
+    monkeypatch.setattr(storage_module, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(FaultyFileSystem, "store", {})
+    monkeypatch.setattr(storage_module.Retries, "count", 0)
+    return "faulty:///data"
 
 
 @pytest.fixture

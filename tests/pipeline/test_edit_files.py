@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import shutil
+import socket
 
 import datasets
 import numpy as np
@@ -98,7 +99,7 @@ def test_pictures_in_the_table_itself_are_read(tmp_path, private_cache):
         pairs.pair("train", 1)
 
 
-def test_absolute_paths_are_taken_as_they_are(tmp_path, private_cache):
+def test_absolute_paths_below_the_folder_are_taken_as_they_are(tmp_path, private_cache):
     folder = write_plain(tmp_path / "plain")
     names = ["source", "target"]
     cells = [{x: {"bytes": None, "path": str(folder / f"0-{x}.png")} for x in names}]
@@ -111,28 +112,53 @@ def test_absolute_paths_are_taken_as_they_are(tmp_path, private_cache):
         assert np.array_equal(pairs.pair("train", 0).source, np.array(edit_pictures(0)[0]))
 
 
-def test_a_place_of_another_machine_is_no_fault_of_the_storage(
-    tmp_path, private_cache, monkeypatch
-):
+def test_a_place_of_another_machine_is_looked_for_below_the_folder(tmp_path, private_cache):
     folder = write_plain(tmp_path / "plain", [(16, 16)])
-    line = json.loads((folder / "edits.jsonl").read_text())
-    away = {x: f"/elsewhere/{line[x]}" for x in ("source", "target")}
-    (folder / "edits.jsonl").write_text(json.dumps(line | away))
-    pairs = FilePairs(data=str(folder), height=16, width=16, held_out_share=0.0)
-    real = LocalFileSystem.cat_file
-
-    def closed(self, path, *more):
-        if path.startswith("/elsewhere/"):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
-        return real(self, path, *more)
-
-    monkeypatch.setattr(LocalFileSystem, "cat_file", closed)
+    pairs = naming(folder, "/elsewhere/0-{}.png")
     with pytest.raises(ImageError, match="there is no /elsewhere/0-source.png in"):
         pairs.pair("train", 0)
     (folder / "elsewhere").mkdir()
     for name in ("source", "target"):
         shutil.copy(folder / f"0-{name}.png", folder / "elsewhere")
     assert np.array_equal(pairs.pair("train", 0).source, np.array(edit_pictures(0)[0]))
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../out/0-{}.png", "a/../../out/0-{}.png", "{out}/0-{}.png", "file://{out}/0-{}.png"],
+)
+def test_a_row_reads_nothing_outside_its_folder(tmp_path, private_cache, path):
+    out, folder = (write_plain(tmp_path / x, [(16, 16)]) for x in ("out", "plain"))
+    pairs = naming(folder, path.replace("{out}", str(out)))
+    with pytest.raises(ImageError, match="does not name a file below|is outside|there is no"):
+        pairs.pair("train", 0)
+
+
+@pytest.mark.parametrize("scheme", ["http", "dask", "gs", "zip", "zip://a::http", "nosuch"])
+def test_a_row_opens_no_url_that_the_recipe_does_not_allow(tmp_path, private_cache, scheme):
+    folder = write_plain(tmp_path / "plain", [(16, 16)])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        pairs = naming(folder, f"{scheme}://{address}/{{}}.png")
+        with pytest.raises(ImageError, match="is outside .*plain; name its scheme in `schemes`"):
+            pairs.pair("train", 0)
+        with pytest.raises(BlockingIOError):  # nobody called
+            server.accept()
+
+
+def test_a_scheme_that_the_recipe_names_is_read(tmp_path, private_cache):
+    out, folder = (write_plain(tmp_path / x, [(16, 16)]) for x in ("out", "plain"))
+    pairs = naming(folder, f"file://{out}/0-{{}}.png", schemes=("file",))
+    assert np.array_equal(pairs.pair("train", 0).source, np.array(edit_pictures(0)[0]))
+
+
+def naming(folder, path, **settings):
+    """Pairs of a folder whose only row names its pictures so, {} being source or target."""
+    line = json.loads((folder / "edits.jsonl").read_text())
+    line |= {x: path.replace("{}", x) for x in ("source", "target")}
+    (folder / "edits.jsonl").write_text(json.dumps(line))
+    return FilePairs(data=str(folder), height=16, width=16, held_out_share=0.0, **settings)
 
 
 def test_rows_are_pairs_however_their_table_is_cut_up(tmp_path, private_cache):

@@ -301,7 +301,7 @@ def test_wrong_requests_exit_with_2_and_failures_with_1(tmp_path):
     for arguments, status, message in (
         (["nowhere.yaml"], 2, "remask build: cannot read recipe nowhere.yaml: No such file"),
         ([tmp_path / "recipe.yaml", "sead=1"], 2, "unknown keys ['sead']"),
-        ([tmp_path / "recipe.yaml", "run.workers=0"], 1, "remask build: cannot write"),
+        ([tmp_path / "recipe.yaml", "run.workers=0"], 1, "remask build: cannot list"),
     ):
         done = command(*arguments)
         _, stderr = done.communicate()

@@ -1,5 +1,6 @@
 """Files on local disk, in memory and on S3, written whole or not at all."""
 
+import errno
 import os
 import resource
 import socket
@@ -8,16 +9,9 @@ import sys
 
 import pytest
 
-from pipeline.storage import Storage, StorageError
-
-
-@pytest.fixture(params=["local", "memory", "s3"])
-def storage(request, tmp_path):
-    if request.param == "local":
-        return Storage(str(tmp_path / "data"))
-    if request.param == "memory":
-        return Storage(f"memory://{tmp_path}")
-    return Storage(request.getfixturevalue("bucket") + "/data")
+from pipeline import storage as storage_module
+from pipeline.storage import Retries, Storage, StorageError
+from tests.pipeline.faults import FaultyFileSystem
 
 
 def test_what_is_written_is_there(storage):
@@ -97,3 +91,113 @@ def test_a_file_in_place_of_a_folder_is_no_data_set(tmp_path):
 def test_unknown_protocols_are_named():
     with pytest.raises(StorageError, match="cannot use nosuch://x: Protocol not known: nosuch"):
         Storage("nosuch://x")
+
+
+def test_of_several_writers_one_creates(storage):
+    assert storage.create("a.json", b"one")
+    assert not storage.create("a.json", b"two")
+    assert storage.create("a.json", b"one"), "the same again is no other writer"
+    assert storage.read("a.json") == b"one"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../a", "a/../../b", "/etc/passwd", "", "a//b", "./a", "a\\..\\b", "shards/*", "a\n", "c:://"],
+)
+def test_no_name_leaves_the_folder(storage, name):
+    with pytest.raises(StorageError, match="does not name a file below|has wildcards"):
+        storage.read(name)
+    with pytest.raises(StorageError, match="does not name a file below|has wildcards"):
+        storage.remove([name])
+    with pytest.raises(StorageError, match="does not name a file below|has wildcards"):
+        storage.write(name, b"")
+
+
+def test_a_sealed_file_is_checked(storage):
+    storage.write_sealed("cache/a.bin", b"one")
+    assert storage.read_sealed("cache/a.bin") == b"one"
+    assert storage.sealed_names("cache") == {"a.bin"}
+    storage.write("cache/a.bin", b"onf")
+    with pytest.raises(StorageError, match="a.bin was altered: .*; remove both and run it again"):
+        storage.read_sealed("cache/a.bin")
+    storage.write("cache/a.bin.sha256", b"")
+    with pytest.raises(StorageError, match="a.bin was altered"):
+        storage.read_sealed("cache/a.bin")
+
+
+def test_sealed_files_are_checked_by_the_usual_tool_too(tmp_path):
+    Storage(str(tmp_path)).write_sealed("a.bin", b"one")
+    done = subprocess.run(["sha256sum", "-c", "a.bin.sha256"], cwd=tmp_path, capture_output=True)
+    assert done.returncode == 0
+
+
+# Faults -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def failing(faulty, monkeypatch):
+    """A storage, and the list of the faults that its next operations meet."""
+    faults: list[Exception] = []
+    next_fault = staticmethod(lambda: faults.pop(0) if faults else None)
+    monkeypatch.setattr(FaultyFileSystem, "fault", next_fault)
+    storage = Storage(faulty)
+    storage.write("a/one.bin", b"one")
+    storage.write("a/two.bin", b"two")
+    return storage, faults
+
+
+OPERATIONS = {
+    "write": lambda s: s.write("a/new.bin", b"new"),
+    "create": lambda s: s.create("a/new.bin", b"new"),
+    "read": lambda s: s.read("a/one.bin") == b"one",
+    "read_all": lambda s: s.read_all(["a/one.bin", "a/two.bin"]) == [b"one", b"two"],
+    "names": lambda s: s.names("a") == {"one.bin", "two.bin"},
+    "exists": lambda s: s.exists("a/one.bin"),
+    "remove": lambda s: s.remove(["a/one.bin"]),
+    "remove several": lambda s: s.remove(["a/one.bin", "a/two.bin"]),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_faults_that_pass_are_overcome_and_counted(failing, operation):
+    storage, faults = failing
+    kinds = (OSError(errno.EIO, "broken"), TimeoutError("slow"), ConnectionResetError("gone"))
+    faults += [kinds[i % 3] for i in range(storage_module.ATTEMPTS - 1)]
+    assert OPERATIONS[operation](storage) in (True, None)
+    assert not faults
+    assert Retries.count > 0
+    if operation.startswith("remove"):
+        assert "one.bin" not in storage.names("a")
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_faults_that_stay_are_named(failing, operation):
+    storage, faults = failing
+    faults += [OSError(errno.EIO, "broken")] * 50
+    with pytest.raises(StorageError, match="cannot .* faulty:///data/a.*: broken; "):
+        OPERATIONS[operation](storage)
+
+
+@pytest.mark.parametrize(
+    "fault", [PermissionError(errno.EACCES, "denied"), OSError(errno.ENOSPC, "full")]
+)
+def test_what_another_attempt_would_meet_again_is_not_repeated(failing, fault):
+    storage, faults = failing
+    faults.append(fault)
+    with pytest.raises(StorageError, match="cannot write .*: (denied|full); make room"):
+        storage.write("a.bin", b"")
+    assert Retries.count == 0
+
+
+def test_a_creation_that_seemed_to_fail_is_no_other_writer(failing, monkeypatch):
+    """The answer is lost after the store has done it: the next attempt finds its own file."""
+    storage, _ = failing
+    real = FaultyFileSystem.pipe_file
+
+    def lose_answer(self, path, value, mode="overwrite", **kwargs):
+        monkeypatch.setattr(FaultyFileSystem, "pipe_file", real)
+        real(self, path, value, mode=mode, **kwargs)
+        raise TimeoutError("no answer")
+
+    monkeypatch.setattr(FaultyFileSystem, "pipe_file", lose_answer)
+    assert storage.create("a.json", b"mine")
