@@ -18,12 +18,13 @@ import numpy as np
 from pipeline import manifest, probe, source
 from pipeline.command import main_for
 from pipeline.jobs import ray_session, run_tasks
+from pipeline.lease import Lease, held, is_free
 from pipeline.parquet import SCHEMA_VERSION
 from pipeline.plan import BUILD_STAGE, Plan, ShardUnit, Unit, make_plan, shard_units, unit_rng
 from pipeline.progress import Meter, Summary
 from pipeline.proposal import Proposal, Uniform, wrong_digit
 from pipeline.proposal import Source as SourceTokens
-from pipeline.provenance import claim
+from pipeline.provenance import RECIPE, check_claim, claim
 from pipeline.recipe import BuildRecipe, digest
 from pipeline.rows import Examples, encode_noise
 from pipeline.source import open_examples, read_starts
@@ -108,11 +109,22 @@ def distance_sums(proposal: Proposal, examples: Examples) -> np.ndarray:
 def run(recipe: BuildRecipe) -> Summary:
     """Build the shards that are missing, and close the manifest."""
     plan = make_plan(recipe)
-    recipe, storage = plan.recipe, Storage(plan.recipe.output)
-    claim(storage, plan.content)
-    units = shard_units(recipe)
-    for folder in (manifest.SHARDS, manifest.ROWS):
-        storage.sweep(folder)
+    storage, num_shards = Storage(plan.recipe.output), len(shard_units(plan.recipe))
+    has_recipe = storage.exists(RECIPE)
+    if has_recipe and is_free(storage) and manifest.is_closed(storage, num_shards):
+        # There is nothing to write, so rights to read are enough.
+        check_claim(storage, plan.content)
+        return Meter("build", num_shards, num_shards).summary(0, storage.path(manifest.MANIFEST))
+    with held(storage) as lease:
+        if not has_recipe:  # it may have been lost
+            manifest.check_recipe(storage, digest(plan.content))
+        claim(storage, plan.content)
+        return _build(plan, storage, lease)
+
+
+def _build(plan: Plan, storage: Storage, lease: Lease) -> Summary:
+    recipe, units = plan.recipe, shard_units(plan.recipe)
+    _sweep(storage)
     there = manifest.committed(storage)
     todo = [unit for unit in units if unit.name not in there]
     with ray_session(plan.workers) if todo else contextlib.nullcontext():
@@ -124,10 +136,16 @@ def run(recipe: BuildRecipe) -> Summary:
             work = partial(build_shard, plan, len(units))
             for counts in run_tasks(work, todo, workers=plan.workers):
                 meter.add(*counts)
-    for folder in (manifest.SHARDS, manifest.ROWS):
-        storage.sweep(folder)
-    manifest.close(storage)
+    _sweep(storage)
+    lease.check()  # nobody has taken over while this process was not heard of
+    check_claim(storage, plan.content)
+    manifest.close(storage, digest(plan.content))
     return meter.summary(len(todo), storage.path(manifest.MANIFEST))
+
+
+def _sweep(storage: Storage) -> None:
+    for folder in ("", manifest.SHARDS, manifest.ROWS):
+        storage.sweep(folder)
 
 
 def main(argv: list[str] | None = None) -> None:

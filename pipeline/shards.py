@@ -14,21 +14,19 @@ import argparse
 import hashlib
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import polars as pl
 from rich.console import Console
 from rich.text import Text
 
-from pipeline.manifest import ROWS, SHARDS, open_manifest
+from pipeline.manifest import ROWS, SHARDS, open_manifest, read_files
 from pipeline.progress import Meter
 from pipeline.proposal import PROBABILITY_FLOOR
-from pipeline.rows import Row, TrajectoryRows, decode_trajectories, read_rows, states
+from pipeline.provenance import PROVENANCE, RECIPE, read_json
+from pipeline.rows import Row, decode_trajectories, read_rows, states
 from pipeline.storage import Storage, StorageError
-from pipeline.trajectory import check_trajectories
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -46,14 +44,14 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--sql", help="a query over the table `manifest`")
     arguments = parser.parse_intermixed_args(argv)
     try:
+        if arguments.action == "verify":  # which must not stop at a damaged manifest
+            raise SystemExit(report_problems(arguments.uri, arguments.where, arguments.repair))
         table = select(open_manifest(arguments.uri), arguments.where)
         match arguments.action:
             case "list":
                 print_table(query(table, arguments.sql) if arguments.sql else table)
             case "show":
                 show(arguments.uri, table, arguments.place)
-            case "verify":
-                raise SystemExit(report_problems(arguments.uri, table, arguments.repair))
             case "tv-bound":
                 print_table(tv_bound(table).lazy())
     except (ValueError, pl.exceptions.PolarsError) as error:
@@ -108,26 +106,43 @@ def state_lines(row: Row) -> Iterator[Text]:
         yield line
 
 
-def report_problems(uri: str, table: pl.LazyFrame, repair: bool) -> int:
-    """Verify all shards and print what is wrong; the exit status. A bad shard can be removed, so
+def report_problems(uri: str, where: str | None, repair: bool) -> int:
+    """Verify a data set and print what is wrong; the exit status. What is bad can be removed, so
     that the next build makes it again."""
-    rows = table.collect()
-    storage, problems = Storage(uri), []
+    storage = Storage(uri)
+    files, bad = read_files(storage), verify_metadata(storage)
+    table = files.whole
+    if table.is_empty() and not files.problems and not bad:
+        raise StorageError(f"there is no data set at {storage.uri}; build one with `remask build`")
+    problems = {**bad, **files.problems}
+    rows = select(table.lazy(), where).collect()
     with Meter("verify", len(rows)) as meter:
         for row in rows.iter_rows(named=True):
-            found = verify_shard(uri, row)
-            problems += found
-            if found and repair:
-                storage.remove([row["path"]])
+            if faults := verify_shard(uri, row):
+                problems[row["path"]] = "\n".join(faults)
             meter.add(row["rows"], row["tokens"])
-    problems += verify_whole(uri, open_manifest(uri).collect())
-    for problem in problems:
-        print(problem)
+    if repair:
+        storage.remove(problems)
+    lines = [*problems.values(), *verify_whole(storage, table)]
+    for line in lines:
+        print(line)
     if problems and repair:
-        print("bad shards are removed; run the build again to make them anew")
-    if not problems:
+        print("what is bad is removed; run the build again to make it anew")
+    if not lines:
         print(f"{len(rows)} shards, {rows['rows'].sum():,} rows: all sound")
-    return 1 if problems else 0
+    return 1 if lines else 0
+
+
+def verify_metadata(storage: Storage) -> dict[str, str]:
+    """Files of a data set besides its manifest that are damaged, and what is wrong with each."""
+    problems = {}
+    for name in (RECIPE, PROVENANCE):
+        try:
+            if storage.exists(name):
+                read_json(storage, name)
+        except StorageError as error:
+            problems[name] = str(error)
+    return problems
 
 
 def verify_shard(uri: str, row: dict[str, Any]) -> list[str]:
@@ -139,9 +154,8 @@ def verify_shard(uri: str, row: dict[str, Any]) -> list[str]:
         if hashlib.sha256(data).hexdigest() != row["sha256"]:
             return [f"{path} was altered: its checksum is not the manifest's"]
         shard = decode_trajectories(data, path)
-        check_rows(shard)
-    except (StorageError, ValueError) as error:
-        return [f"{path}: {error}"]
+    except StorageError as error:
+        return [str(error)]
     counts = shard.trajectories.rule_counts()
     found = {rule.name.lower(): count for rule, count in counts.items()}
     found |= {"rows": len(shard.examples.lengths), "tokens": int(shard.examples.lengths.sum())}
@@ -152,24 +166,10 @@ def verify_shard(uri: str, row: dict[str, Any]) -> list[str]:
     ]
 
 
-def check_rows(shard: TrajectoryRows) -> None:
-    """Raise ValueError at a row that is no trajectory; padding is passed over."""
-    examples, drawn = shard.examples, shard.trajectories
-    harmless = examples.vocabulary.allowed[0].astype(drawn.target.dtype)
-    kept = examples.is_token
-    filled = {name: np.where(kept, getattr(drawn, name), harmless) for name in ("target", "wrong")}
-    check_trajectories(
-        replace(drawn, **filled),
-        horizon=shard.horizon,
-        vocab_size=examples.vocabulary.size,
-        mask_id=examples.vocabulary.mask_id,
-    )
-
-
-def verify_whole(uri: str, table: pl.DataFrame) -> list[str]:
+def verify_whole(storage: Storage, table: pl.DataFrame) -> list[str]:
     """What is wrong with the set: shards that are missing, files that no row names."""
-    storage, problems = Storage(uri), []
-    planned = table["num_shards"][0]
+    problems = []
+    planned = max(table["num_shards"], default=0)
     if len(table) != planned:
         problems.append(f"{len(table)} of {planned} shards are there; run the build again to go on")
     known = {path.rsplit("/", 1)[-1] for path in table["path"]}

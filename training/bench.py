@@ -438,13 +438,13 @@ def write_text(uri: str) -> None:
     data = encode_trajectories(TrajectoryRows(examples, drawn, law.horizon))
     storage, path = Storage(uri), f"{SHARDS}/train-00000-00.parquet"
     storage.write(path, data)
-    row = dict.fromkeys(manifest.SCHEMA, None)
+    row = dict(manifest.EMPTY_ROW)
     row |= {"shard": "train-00000-00", "path": path, "split": "train", "rows": 1024}
     row |= {"schema_version": SCHEMA_VERSION, "horizon": law.horizon, "num_shards": 1}
     row |= {"longest": 128, "vocab_size": vocabulary.size, "mask_id": vocabulary.mask_id}
     row |= {"sha256": hashlib.sha256(data).hexdigest()}
     manifest.commit(storage, row)
-    manifest.close(storage)
+    manifest.close(storage, "")
 
 
 if __name__ == "__main__":

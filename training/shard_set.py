@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline import manifest, open_manifest
+from pipeline import open_manifest
+from pipeline.manifest import how_to_repair
 from pipeline.parquet import SCHEMA_VERSION
 from pipeline.rows import TrajectoryFile
 from pipeline.storage import Storage, StorageError
@@ -61,7 +62,7 @@ class ShardSet:
         path = self.table["path"][shard]
         file = TrajectoryFile(self._bytes(shard, path), self._storage.path(path))
         if file.num_rows != self.sizes[shard]:
-            raise StorageError(self._mend(path, "has not the rows its manifest says"))
+            raise self._bad(path, "has not the rows its manifest says")
         return file
 
     def names(self, row_ids: Ints) -> list[str]:
@@ -88,26 +89,17 @@ class ShardSet:
         data = self._storage.read(path)
         if shard not in self._verified:
             if hashlib.sha256(data).hexdigest() != self.table["sha256"][shard]:
-                raise StorageError(self._mend(path, "does not match its checksum"))
+                raise self._bad(path, "does not match its checksum")
             self._verified.add(shard)
         self._recent[shard] = data
         while len(self._recent) > self._most_recent:
             self._recent.popitem(last=False)
         return data
 
-    def _mend(self, path: str, problem: str) -> str:
-        return (
-            f"{self._storage.path(path)} {problem}; run `remask shards {self.uri} verify --repair` "
-            "and build again"
-        )
+    def _bad(self, path: str, problem: str) -> StorageError:
+        return StorageError(f"{self._storage.path(path)} {problem}; {how_to_repair(self.uri)}")
 
     def _check(self, table: pl.DataFrame) -> None:
-        missing = sorted(set(manifest.SCHEMA) - set(table.columns))
-        if missing:
-            raise ValueError(
-                f"the manifest of {self.uri} lacks the columns {missing}; remove the data set and "
-                "make it anew with `remask build`"
-            )
         versions = table["schema_version"].unique().to_list()
         if versions not in ([], [SCHEMA_VERSION]):
             raise ValueError(

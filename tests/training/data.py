@@ -36,7 +36,7 @@ def write_data_set(uri, shards, *, splits=None, seed=0):
         data = encode_trajectories(TrajectoryRows(examples, drawn, LAW.horizon))
         path = f"{manifest.SHARDS}/{name}.parquet"
         storage.write(path, data)
-        row = dict.fromkeys(manifest.SCHEMA, None) | {
+        row = manifest.EMPTY_ROW | {
             "shard": name,
             "path": path,
             "split": name.rsplit("-", 2)[0],
@@ -53,5 +53,5 @@ def write_data_set(uri, shards, *, splits=None, seed=0):
             "num_shards": len(shards),
         }
         manifest.commit(storage, row)
-    manifest.close(storage)
+    manifest.close(storage, "")
     return str(uri)

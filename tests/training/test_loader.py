@@ -197,7 +197,9 @@ def test_a_manifest_that_does_not_fit_is_refused(tmp_path):
         changed.write_parquet(tmp_path / manifest.MANIFEST)
 
     rewrite(table.drop("horizon", "sha256"))
-    with pytest.raises(ValueError, match=r"lacks the columns \['horizon', 'sha256'\]"):
+    with pytest.raises(
+        StorageError, match=r"damaged: it lacks the columns \['horizon', 'sha256'\]"
+    ):
         ShardSet(uri, "train")
     rewrite(table.with_columns(schema_version=pl.lit(9, pl.Int32)))
     with pytest.raises(ValueError, match="schema version 9"):
