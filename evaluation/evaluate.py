@@ -53,7 +53,7 @@ def make_worker(recipe: EvalRecipe) -> Callable[[Chunk], tuple[int, int]]:
         table = run.suite.predict(read(run.path), chunk.samples, run.decoder)
         out = io.BytesIO()
         pq.write_table(table, out, compression="zstd")
-        storage.write(chunk.name, out.getvalue())
+        storage.write_sealed(chunk.name, out.getvalue())
         return table.num_rows, int(sum(table["forward_passes"].to_pylist()))
 
     return work
@@ -66,7 +66,9 @@ def run(recipe: EvalRecipe) -> Summary:
     storage, runs = Storage(recipe.output), make_runs(recipe)
     chunks = {chunk.name: chunk for run in runs for chunk in run.chunks}  # equal runs share theirs
     there = {
-        f"{folder}/{name}" for folder in {r.folder for r in runs} for name in storage.names(folder)
+        f"{folder}/{name}"
+        for folder in {r.folder for r in runs}
+        for name in storage.sealed_names(folder)
     }
     todo = [chunk for name, chunk in chunks.items() if name not in there]
     workers = 0 if storage.is_private else recipe.run.workers
@@ -124,8 +126,8 @@ def read_predictions(storage: Storage, run: Run) -> pa.Table:
     tables = []
     for chunk in run.chunks:
         try:
-            tables.append(pq.read_table(pa.BufferReader(storage.read(chunk.name))))
-        except (pa.ArrowInvalid, OSError) as error:
+            tables.append(pq.read_table(pa.BufferReader(storage.read_sealed(chunk.name))))
+        except (pa.ArrowException, OSError) as error:
             raise StorageError(
                 f"{storage.path(chunk.name)} is damaged; remove it and run the evaluation again"
             ) from error

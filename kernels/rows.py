@@ -84,7 +84,10 @@ def unpack_halves(packed: Ints, size: Ints) -> tuple[Ints, Ints]:
     library = native("rows").library
     if library is None:
         both = np.stack([packed & 15, packed >> 4], axis=1).reshape(-1)
-        return both[both != PADDING], count
+        values = both[both != PADDING]
+        if len(values) != count.sum():
+            raise ValueError(f"a row holds {PADDING}, which stands for padding, before its end")
+        return values, count
     values = np.empty(int(count.sum()), np.uint8)
     _call(library.remask_unpack_halves, _longs(count), np.ascontiguousarray(packed), values)
     return values, count

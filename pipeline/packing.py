@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from kernels.rows import PADDING, pack_halves, unpack_halves
+from pipeline.checks import check_sizes
 from pipeline.trajectory import Bools, Ints
 
 
@@ -36,10 +37,12 @@ def pack(values: Ints, count: Ints, bits: int) -> pa.Array:
 
 
 def unpack(column: pa.ChunkedArray, bits: int) -> tuple[Ints, Ints]:
-    """The inverse of `pack`: values and count."""
+    """The inverse of `pack`: values and count; ValueError if a row ends within a number."""
     data, size = _bytes(column)
     if bits == 4:
         return unpack_halves(data, size)
+    if (size % (bits // 8)).any():
+        raise ValueError(f"a row ends within a number of {bits} bits")
     return data.view(_dtype(bits)), size // (bits // 8)
 
 
@@ -51,8 +54,9 @@ def pack_bits(values: Bools, lengths: Ints) -> pa.Array:
 
 
 def unpack_bits(column: pa.ChunkedArray, lengths: Ints, width: int) -> Bools:
-    """The inverse of `pack_bits`, [B, width]."""
+    """The inverse of `pack_bits`, [B, width]; ValueError if a row has more bits or fewer."""
     data, size = _bytes(column)
+    check_sizes("bits", size, (lengths + 7) // 8)
     packed = spread(data, within(size, (width + 7) // 8))
     bits = np.unpackbits(packed, axis=1, count=width, bitorder="little")
     return bits.view(np.bool_) & within(lengths, width)

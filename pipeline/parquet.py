@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.checks import check_columns, check_table
 from pipeline.storage import StorageError
 
 SCHEMA_VERSION = 3
@@ -42,23 +43,25 @@ class ParquetRows:
 
     def __init__(self, data: bytes, kind: str, columns: Sequence[str], where: str) -> None:
         self._where = where
-        with self._named():
+        with self.named():
             self._file = pq.ParquetFile(pa.BufferReader(data))
-        schema = self._file.schema_arrow
-        self.meta = json.loads((schema.metadata or {}).get(META, b"{}"))
+            schema, metadata = self._file.schema_arrow, self._file.metadata
+            sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+            meta = json.loads((schema.metadata or {}).get(META, b"{}"))
+        self.meta: dict[str, Any] = meta if isinstance(meta, dict) else {}
         if self.meta.get("kind") != kind:
             raise StorageError(f"{where} does not hold {kind}")
-        if self.meta["schema"] != SCHEMA_VERSION:
+        if self.meta.get("schema") != SCHEMA_VERSION:
             raise StorageError(
-                f"{where} has schema version {self.meta['schema']}, this reader takes "
+                f"{where} has schema version {self.meta.get('schema')}, this reader takes "
                 f"{SCHEMA_VERSION}; rebuild it with `remask build`"
             )
         if schema.names != list(columns):
             raise StorageError(
                 f"{where} has columns {schema.names}; remove it and run the build again"
             )
-        metadata = self._file.metadata
-        sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+        with self.named():
+            check_columns(schema)
         self._edges = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
         self._groups, self._table = range(0), None
 
@@ -72,17 +75,19 @@ class ParquetRows:
         first, last = np.searchsorted(self._edges, [rows.start, rows.stop - 1], side="right") - 1
         groups = range(int(first), int(last) + 1) if rows else range(len(self._edges) - 1)
         if self._table is None or groups != self._groups:
-            with self._named():  # a core per unit
+            with self.named():  # a core per unit
                 self._table = self._file.read_row_groups(list(groups), use_threads=False)
+                check_table(self._table)
             self._groups = groups
         return self._table.slice(rows.start - int(self._edges[groups.start]), len(rows))
 
     @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
+    def named(self) -> Iterator[None]:
+        """What is wrong with the file's contents, in one line with its name."""
         try:
             yield
-        except (pa.ArrowInvalid, OSError) as error:
-            reason = str(error).splitlines()[0]
+        except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
+            reason = (str(error) or type(error).__name__).splitlines()[0]
             raise StorageError(
                 f"{self._where} is damaged: {reason}; remove it and run the build again"
             ) from error

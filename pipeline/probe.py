@@ -34,6 +34,9 @@ from pipeline.storage import StorageError
 
 CHUNK_ELEMENTS = 1 << 24
 """Logits held at once."""
+SCHEMA = pa.schema(
+    [("example_id", pa.string()), ("candidates", pa.binary()), ("log_probs", pa.binary())]
+)
 
 
 @torch.inference_mode()
@@ -159,35 +162,53 @@ def probe_unit(plan: Plan, backbone: Backbone, unit: Unit) -> tuple[int, int]:
     candidates, log_probs = probe_examples(
         backbone, examples, recipe.proposal, rng, recipe.run.tokens_per_batch
     )
-    plan.proposals.write(f"{unit.name}.parquet", _encode(examples, candidates, log_probs))
+    plan.proposals.write_sealed(f"{unit.name}.parquet", _encode(examples, candidates, log_probs))
     return len(examples.example_ids), int(examples.lengths.sum())
 
 
 def read_proposals(plan: Plan, unit: Unit, examples: Examples) -> TopK:
     """The cached guesses of one unit."""
     storage, name = plan.proposals, f"{unit.name}.parquet"
-    data, path = storage.read(name), storage.path(name)
+    data, path = storage.read_sealed(name), storage.path(name)
     try:
-        table = pq.read_table(pa.BufferReader(data))
-        meta = json.loads(table.schema.metadata[b"remask"])
-    except (pa.ArrowInvalid, OSError, KeyError, TypeError) as error:
-        raise StorageError(f"{path} is damaged; remove it and probe again") from error
-    if table["example_id"].to_pylist() != list(examples.example_ids):
-        raise StorageError(f"{path} is of other examples; remove it and probe again")
-    kept, k = examples.is_token, meta["k"]
-
-    def spread(column: str, dtype: np.dtype, fill: float) -> np.ndarray:
-        out = np.full((*kept.shape, k), fill, dtype)
-        flat = b"".join(x.as_py() for x in table[column])
-        out[kept] = np.frombuffer(flat, dtype).reshape(-1, k)
-        return out
-
+        candidates, log_probs = _decode(data, examples)
+    except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
+        reason = str(error).splitlines()[0]
+        raise StorageError(f"{path} is damaged: {reason}; remove it and probe again") from error
     return TopK(
-        spread("candidates", np.dtype(meta["dtype"]), 0),
-        spread("log_probs", np.dtype(np.float16), -np.inf),
+        candidates,
+        log_probs,
         num_allowed=len(examples.vocabulary.allowed),
         is_uniform=plan.recipe.proposal.candidates == "uniform",
     )
+
+
+def _decode(data: bytes, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
+    """The inverse of `_encode`, checked; ValueError says what is wrong."""
+    table = pq.read_table(pa.BufferReader(data))
+    meta = json.loads((table.schema.metadata or {}).get(b"remask", b"{}"))
+    dtype = examples.vocabulary.dtype
+    if table.schema.names != SCHEMA.names or not isinstance(meta, dict):
+        raise ValueError(f"it has the columns {table.schema.names}")
+    if type(meta.get("k")) is not int or meta.get("dtype") != dtype.name:
+        raise ValueError(f"its metadata is {meta}")
+    if table["example_id"].to_pylist() != list(examples.example_ids):
+        raise ValueError("it is of other examples")
+    kept, k = examples.is_token, meta["k"]
+
+    def spread(column: str, dtype: np.dtype, fill: float) -> np.ndarray:
+        flat = b"".join(table[column].cast(pa.binary()).to_pylist())
+        values = np.frombuffer(flat, dtype)
+        if not 1 <= k <= examples.vocabulary.size or values.size != k * np.count_nonzero(kept):
+            raise ValueError(f"{column} has {values.size} values, {k} for each position")
+        out = np.full((*kept.shape, k), fill, dtype)
+        out[kept] = values.reshape(-1, k)
+        return out
+
+    candidates = spread("candidates", dtype, 0)
+    if int(candidates.max(initial=0)) >= examples.vocabulary.size:
+        raise ValueError(f"a candidate has the id {candidates.max()}")
+    return candidates, spread("log_probs", np.dtype(np.float16), -np.inf)
 
 
 def _encode(examples: Examples, candidates: np.ndarray, log_probs: np.ndarray) -> bytes:
@@ -198,11 +219,8 @@ def _encode(examples: Examples, candidates: np.ndarray, log_probs: np.ndarray) -
             pa.array([v[m].tobytes() for v, m in zip(values, kept, strict=True)], pa.binary())
         )
     meta = {"k": candidates.shape[-1], "dtype": candidates.dtype.name}
-    schema = pa.schema(
-        [("example_id", pa.string()), ("candidates", pa.binary()), ("log_probs", pa.binary())],
-        {"remask": json.dumps(meta)},
-    )
     out = io.BytesIO()
+    schema = SCHEMA.with_metadata({"remask": json.dumps(meta)})
     table = pa.Table.from_arrays(columns, schema=schema)
     pq.write_table(table, out, compression="zstd", use_dictionary=False, write_statistics=False)
     return out.getvalue()

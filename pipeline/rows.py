@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline.checks import check_meta, check_noise, check_sizes, check_tokens, count_in_rows
 from pipeline.packing import bits_for, pack, pack_bits, spread, unpack, unpack_bits, within
 from pipeline.parquet import Columns, ParquetRows, to_parquet
 from pipeline.storage import Storage
@@ -214,6 +215,8 @@ class ExampleFile:
 
     def __init__(self, data: bytes, where: str) -> None:
         self._file = ParquetRows(data, "examples", EXAMPLE_COLUMNS, where)
+        with self._file.named():
+            _check_meta(self._file.meta, "skipped")
 
     @cached_property
     def columns(self) -> Columns:
@@ -223,7 +226,8 @@ class ExampleFile:
 
     def decode(self) -> Examples:
         """The inverse of `encode_examples`."""
-        return _examples(self.columns, self._file.meta)
+        with self._file.named():
+            return _examples(self.columns, self._file.meta)
 
 
 class TrajectoryFile:
@@ -231,6 +235,8 @@ class TrajectoryFile:
 
     def __init__(self, data: bytes, where: str) -> None:
         self._file = ParquetRows(data, "trajectories", TRAJECTORY_COLUMNS, where)
+        with self._file.named():
+            _check_meta(self._file.meta, "horizon", "boundary_bits")
 
     @property
     def num_rows(self) -> int:
@@ -239,19 +245,9 @@ class TrajectoryFile:
     def read(self, rows: range) -> TrajectoryRows:
         """Some rows, from the row groups they lie in."""
         table, meta = self._file.table(rows), self._file.meta
-        examples = _examples(table, meta)
-        noisy = unpack_bits(table["noisy"], examples.lengths, examples.target.shape[1])
-        masked_at, count = unpack(table["masked_at"], meta["boundary_bits"])
-        at = np.flatnonzero(noisy)
-        noise = Noise(
-            at=at,
-            count=count,
-            masked_at=masked_at,
-            revealed_at=unpack(table["revealed_at"], meta["boundary_bits"])[0],
-            visible=at[np.flatnonzero(masked_at > 0)],
-            wrong=unpack(table["wrong"], meta["id_bits"])[0],
-            step=table["step"].to_numpy(),
-        )
+        with self._file.named():
+            examples = _examples(table, meta)
+            noise = _noise(table, examples, meta)
         drawn = noise.over(examples.target, examples.editable)
         return TrajectoryRows(examples, drawn, meta["horizon"])
 
@@ -278,10 +274,19 @@ def read_rows(uri: str) -> Iterator[Row]:
         )
 
 
-def _examples(columns: Columns | pa.Table, meta: dict) -> Examples:
+def _check_meta(meta: dict[str, Any], *numbers: str) -> None:
+    check_meta(meta, *numbers)
+    for name, largest in (("id_bits", meta["size"] - 1), ("boundary_bits", meta.get("horizon"))):
+        if largest is not None and meta[name] != bits_for(largest):
+            raise ValueError(f"numbers up to {largest} have {bits_for(largest)} bits as {name}")
+
+
+def _examples(columns: Columns | pa.Table, meta: dict[str, Any]) -> Examples:
+    """Examples, checked; ValueError says what is wrong."""
     values, lengths = unpack(columns["target"], meta["id_bits"])
-    kept = within(lengths, int(lengths.max(initial=0)))
     prompt_lengths = columns["prompt_length"].to_numpy()
+    check_tokens(values, lengths, prompt_lengths, meta)
+    kept = within(lengths, int(lengths.max(initial=0)))
     return Examples(
         example_ids=_Strings(columns["example_id"]),
         target=spread(values, kept),
@@ -291,6 +296,22 @@ def _examples(columns: Columns | pa.Table, meta: dict) -> Examples:
         vocabulary=Vocabulary.from_meta(meta),
         num_skipped=meta.get("skipped", 0),
     )
+
+
+def _noise(table: pa.Table, examples: Examples, meta: dict[str, Any]) -> Noise:
+    """What moves, checked; ValueError says what is wrong."""
+    bits, horizon = meta["boundary_bits"], meta["horizon"]
+    at = np.flatnonzero(unpack_bits(table["noisy"], examples.lengths, examples.target.shape[1]))
+    masked_at, count = unpack(table["masked_at"], bits)
+    revealed_at, num_revealed = unpack(table["revealed_at"], bits)
+    check_sizes("masked_at", count, count_in_rows(at, examples.target.shape))
+    check_sizes("revealed_at", num_revealed, count)
+    wrong, num_wrong = unpack(table["wrong"], meta["id_bits"])
+    visible = at[np.flatnonzero(masked_at > 0)]
+    step = table["step"].to_numpy()
+    noise = Noise(at, count, masked_at, revealed_at, visible, wrong, step)
+    check_noise(noise, num_wrong, examples.editable, horizon, meta)
+    return noise
 
 
 class _Strings(Sequence[str]):

@@ -30,8 +30,9 @@ def make_examples(plan: Plan, unit: Unit) -> tuple[int, int, int, int]:
             plan.examples.write(f"{unit.name}{ending}", "".join(f"{x}\n" for x in lines).encode())
     if examples.starts is not None:
         starts = dataclasses.replace(examples, target=examples.starts)
-        plan.examples.write(_starts_name(unit), encode_examples(starts))
-    plan.examples.write(f"{unit.name}.parquet", encode_examples(examples))  # last: it says "done"
+        plan.examples.write_sealed(_starts_name(unit), encode_examples(starts))
+    data = encode_examples(examples)
+    plan.examples.write_sealed(f"{unit.name}.parquet", data)  # last: it says "done"
     tokens = int(examples.lengths.sum())
     return len(examples.example_ids), tokens, examples.num_skipped, len(examples.unchanged)
 
@@ -39,7 +40,7 @@ def make_examples(plan: Plan, unit: Unit) -> tuple[int, int, int, int]:
 def open_examples(plan: Plan, unit: Unit) -> ExampleFile:
     """The file that `make_examples` wrote."""
     storage, name = plan.examples, f"{unit.name}.parquet"
-    return ExampleFile(storage.read(name), storage.path(name))
+    return ExampleFile(storage.read_sealed(name), storage.path(name))
 
 
 def read_examples(plan: Plan, unit: Unit) -> Examples:
@@ -50,13 +51,14 @@ def read_examples(plan: Plan, unit: Unit) -> Examples:
 def read_starts(plan: Plan, unit: Unit) -> Ints:
     """What a unit's rows should be revised from, [B, N]."""
     name = _starts_name(unit)
-    return ExampleFile(plan.examples.read(name), plan.examples.path(name)).decode().target
+    data = plan.examples.read_sealed(name)
+    return ExampleFile(data, plan.examples.path(name)).decode().target
 
 
 def missing(storage: Storage, units: list[Unit]) -> list[Unit]:
     """The units whose file is not there yet; what killed writers left is removed."""
     storage.sweep("")
-    there = storage.names("")
+    there = storage.sealed_names("")
     return [unit for unit in units if f"{unit.name}.parquet" not in there]
 
 

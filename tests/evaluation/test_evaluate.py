@@ -158,7 +158,7 @@ def test_damaged_predictions_are_named(settings, tmp_path):
     run(recipe(settings))
     victim = next((tmp_path / "eval" / "predictions").rglob("*.parquet"))
     victim.write_bytes(victim.read_bytes()[:100])
-    with pytest.raises(StorageError, match=f"{victim.name} is damaged; remove it and run"):
+    with pytest.raises(StorageError, match=f"{victim.name} was altered: .*remove both and run"):
         run(recipe(settings))
 
 

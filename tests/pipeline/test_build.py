@@ -1,11 +1,14 @@
 """Building data sets without Ray: the same bytes whatever happens, and clear errors."""
 
+import hashlib
 import json
 import random
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -13,6 +16,7 @@ from kernels.build import Native, native
 from models import SudokuConfig, SudokuMDM, fingerprint, save
 from pipeline import build, manifest, open_manifest, probe, read_rows, source, storage
 from pipeline.build import build_shard
+from pipeline.lease import Owner
 from pipeline.plan import example_units, make_plan
 from pipeline.recipe import ProposalConfig, RunConfig
 from pipeline.shards import main as shards_command
@@ -120,6 +124,7 @@ def test_killed_at_any_write_and_run_again_gives_the_same(toy, tmp_path, monkeyp
 
     monkeypatch.setattr(Storage, "write", dying_write)
     monkeypatch.setattr(Storage, "remove", dying_remove)
+    monkeypatch.setattr(Owner, "is_dead", lambda self: True)  # as after a real kill
     kills = 0
     while True:
         try:
@@ -132,7 +137,7 @@ def test_killed_at_any_write_and_run_again_gives_the_same(toy, tmp_path, monkeyp
 
 
 def test_a_partial_data_set_can_be_read(toy, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(manifest, "close", lambda storage: None)
+    monkeypatch.setattr(manifest, "close", lambda storage, recipe: None)
     real, left = build_shard, [5]
 
     def some(*arguments):
@@ -288,12 +293,31 @@ def test_damaged_caches_are_named(toy, tmp_path, checkpoint):
     unit = example_units(recipe)[0]
     storage = make_plan(recipe).proposals
     storage.write(f"{unit.name}.parquet", storage.read(f"{unit.name}.parquet")[:100])
-    with pytest.raises(StorageError, match="train-00000.parquet is damaged; remove it and probe"):
+    with pytest.raises(StorageError, match="train-00000.parquet was altered: .*; remove both"):
+        run(recipe)
+    storage.write_sealed(f"{unit.name}.parquet", b"PAR1")
+    with pytest.raises(StorageError, match="train-00000.parquet is damaged: .*and probe again"):
         run(recipe)
     examples = make_plan(recipe).examples
-    examples.write(f"{unit.name}.parquet", b"PAR1")
+    examples.write_sealed(f"{unit.name}.parquet", b"PAR1")
     with pytest.raises(StorageError, match="train-00000.parquet is damaged.*; remove it and run"):
         run(recipe)
+
+
+def test_a_flipped_byte_of_a_cache_is_never_built_from(toy, tmp_path, checkpoint):
+    """Of every byte that was tried none reaches a shard, for examples and proposals alike."""
+    proposal = ProposalConfig(kind="top_k", backbone=checkpoint, k=2)
+    recipe = toy(run=HERE, proposal=proposal)
+    probe.run(recipe)
+    plan, name = make_plan(recipe), f"{example_units(recipe)[0].name}.parquet"
+    for cache in (plan.examples, plan.proposals):
+        good = cache.read(name)
+        for place in range(0, len(good), len(good) // 20):
+            cache.write(name, good[:place] + bytes([good[place] ^ 16]) + good[place + 1 :])
+            with pytest.raises(StorageError, match=f"{name} was altered"):
+                run(recipe)
+        cache.write(name, good)
+    assert run(recipe).new_units == 9
 
 
 def test_probing_what_needs_none_is_refused(toy):
@@ -354,25 +378,101 @@ def test_bad_shards_are_removed_and_built_again(data, toy, capsys):
     (Path(data) / "shards" / "train-00000-00.parquet").unlink()
     with pytest.raises(SystemExit, match="1"):
         shards_command([data, "verify", "--repair"])
-    assert "bad shards are removed; run the build again" in capsys.readouterr().out
+    assert "what is bad is removed; run the build again" in capsys.readouterr().out
     assert run(toy(run=HERE)).new_units == 2
     assert files(data) == before
 
 
-def test_verify_looks_inside(data, toy, capsys, monkeypatch):
+def test_verify_looks_inside(data, capsys):
     """A shard whose bytes match the manifest but whose rows are no trajectories is caught."""
-    from pipeline.trajectory import Trajectories
-
-    real = Trajectories.__init__
-
-    def crooked(self, **arguments):
-        arguments["revealed_at"] = arguments["revealed_at"] + 9
-        real(self, **arguments)
-
-    monkeypatch.setattr(Trajectories, "__init__", crooked)
+    path = Path(data) / "shards" / "train-00002-01.parquet"
+    table = pq.read_table(path)
+    step = pa.array([7] * len(table), pa.uint16())
+    place = table.schema.get_field_index("step")
+    pq.write_table(table.set_column(place, table.schema.field(place), step), path)
+    trust(data, path)
     with pytest.raises(SystemExit, match="1"):
         shards_command([data, "verify"])
-    assert "revealed_at must not exceed horizon 6" in capsys.readouterr().out
+    assert "01.parquet is damaged: step must not exceed horizon 6, got 7" in capsys.readouterr().out
+
+
+def trust(data, path):
+    """Make the manifest vouch for a shard as it is."""
+    content = path.read_bytes()
+    at = pl.col("shard") == path.stem
+    table = pl.read_parquet(f"{data}/manifest.parquet").with_columns(
+        sha256=pl.when(at).then(pl.lit(hashlib.sha256(content).hexdigest())).otherwise("sha256"),
+        bytes=pl.when(at).then(pl.lit(len(content))).otherwise("bytes"),
+    )
+    table.write_parquet(f"{data}/manifest.parquet")
+
+
+def test_repair_removes_nothing_outside_the_data_set(data, tmp_path, capsys):
+    victim = tmp_path / "victim.txt"
+    victim.write_text("precious")
+    table = pl.read_parquet(f"{data}/manifest.parquet")
+    for path in ("../victim.txt", str(victim), "shards/../../victim.txt", "shards/*"):
+        table.with_columns(path=pl.lit(path)).write_parquet(f"{data}/manifest.parquet")
+        before = files(f"{data}/shards")
+        with pytest.raises(SystemExit, match="1"):
+            shards_command([data, "verify", "--repair"])
+        assert "manifest.parquet is damaged: shard 'held_out-00000-00' has the path" in (
+            capsys.readouterr().out
+        )
+        assert victim.read_text() == "precious"
+        assert files(f"{data}/shards") == before
+
+
+METADATA = ["recipe.json", "provenance.json", "manifest.parquet", "rows/train-00001-00.json"]
+
+
+@pytest.mark.parametrize("name", METADATA)
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 100_000])
+def test_damaged_metadata_is_named_and_repaired(toy, tmp_path, name, content, monkeypatch, capsys):
+    data = tmp_path / "data"
+    if name.startswith("rows"):
+        with monkeypatch.context() as patch:
+            patch.setattr(manifest, "close", lambda storage, recipe: None)
+            run(toy(run=HERE))
+    else:
+        run(toy(run=HERE))
+    whole = files(data)
+    (data / name).write_bytes(content)
+    with pytest.raises(SystemExit, match="1"):
+        shards_command([str(data), "verify"])
+    assert f"{name} is damaged: " in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="1"):
+        shards_command([str(data), "verify", "--repair"])
+    assert not (data / name).exists()
+    run(toy(run=HERE))
+    if name.startswith("rows"):
+        assert (data / "manifest.parquet").exists()
+    else:
+        assert files(data) | {"provenance.json": b""} == whole | {"provenance.json": b""}
+    capsys.readouterr()
+    with pytest.raises(SystemExit, match="0"):
+        shards_command([str(data), "verify"])
+
+
+def test_a_damaged_row_does_not_hold_up_a_build(toy, tmp_path, monkeypatch):
+    run(toy(run=HERE, output=str(tmp_path / "calm")))
+    with monkeypatch.context() as patch:
+        patch.setattr(manifest, "close", lambda storage, recipe: None)
+        run(toy(run=HERE))
+    (tmp_path / "data" / "rows" / "train-00001-00.json").write_bytes(b"")
+    with pytest.raises(StorageError, match=r"train-00001-00.json is damaged: .*verify --repair"):
+        open_manifest(str(tmp_path / "data"))
+    assert run(toy(run=HERE)).new_units == 1
+    assert files(tmp_path / "data") == files(tmp_path / "calm")
+
+
+def test_a_lost_recipe_does_not_let_another_in(toy, tmp_path):
+    run(toy(run=HERE))
+    (tmp_path / "data" / "recipe.json").unlink()
+    with pytest.raises(ValueError, match="has shards of another recipe, .* go back to that recipe"):
+        run(toy(run=HERE, seed=1))
+    assert run(toy(run=HERE)).new_units == 0
+    assert (tmp_path / "data" / "recipe.json").exists()
 
 
 @pytest.mark.parametrize(
