@@ -74,11 +74,6 @@ def check_tokens(values: Ints, lengths: Ints, prompt_lengths: Ints, meta: dict[s
         )
 
 
-def count_in_rows(at: Ints, shape: tuple[int, int]) -> Ints:
-    """How many ascending indices into a flattened grid fall into each of its rows, [B]."""
-    return np.diff(np.searchsorted(at, np.arange(shape[0] + 1) * shape[1]))
-
-
 def check_sizes(name: str, sizes: Ints, wanted: Ints) -> None:
     """Raise ValueError where a row has another number of values than it needs, [B] each."""
     if not np.array_equal(sizes, wanted):
@@ -86,31 +81,40 @@ def check_sizes(name: str, sizes: Ints, wanted: Ints) -> None:
         raise ValueError(f"{name} has {sizes[row]} values in row {row}, not {wanted[row]}")
 
 
-def check_noise(
-    noise: Noise, num_wrong: Ints, editable: Bools, horizon: int, meta: dict[str, Any]
-) -> None:
+def check_noise(noise: Noise, editable: Bools, meta: dict[str, Any], *, all_editable: bool) -> None:
     """Raise ValueError at positions that move as no trajectory does.
 
     Args:
-        noise: As it is stored, with as many boundaries as positions.
-        num_wrong: Wrong tokens of each row, [B].
+        noise: As it is stored: boundaries for each position that moves, in order, and a wrong token
+            for each that starts visible.
         editable: E, bool [B, N].
-        horizon: T.
         meta: The file's.
+        all_editable: Is E all there is? Then nothing outside it can move.
     """
-    check_sizes("wrong", num_wrong, count_in_rows(noise.visible, editable.shape))
+    for name, values, places in (
+        ("masked_at", noise.masked_at, noise.at),
+        ("revealed_at", noise.revealed_at, noise.at),
+        ("wrong", noise.wrong, noise.visible),
+    ):
+        if values.size != places.size:
+            raise ValueError(f"{name} has {values.size} values for {places.size} positions")
     _check_ids("wrong", noise.wrong, meta)
-    if noise.at.size and not editable.ravel()[noise.at].all():
+    if not all_editable and not editable.ravel()[noise.at].all():
         raise ValueError("a position moves that is not editable")
     if (noise.masked_at >= noise.revealed_at).any():
         raise ValueError("a position is revealed before it is masked")
     for name, values in (("revealed_at", noise.revealed_at), ("step", noise.step)):
-        if int(values.max(initial=0)) > horizon:
-            raise ValueError(f"{name} must not exceed horizon {horizon}, got {values.max()}")
+        if int(values.max(initial=0)) > meta["horizon"]:
+            raise ValueError(
+                f"{name} must not exceed horizon {meta['horizon']}, got {values.max()}"
+            )
 
 
 def _check_ids(name: str, ids: Ints, meta: dict[str, Any]) -> None:
-    if int(ids.max(initial=0)) >= meta["size"]:
-        raise ValueError(f"{name} has the id {ids.max()}, of a vocabulary of {meta['size']}")
-    if (ids == meta["mask_id"]).any():
-        raise ValueError(f"{name} must not be MASK ({meta['mask_id']})")
+    if not ids.size:
+        return
+    largest, mask_id = int(ids.max()), meta["mask_id"]
+    if largest >= meta["size"]:
+        raise ValueError(f"{name} has the id {largest}, of a vocabulary of {meta['size']}")
+    if mask_id <= largest and (not ids.min() if mask_id == 0 else (ids == mask_id).any()):
+        raise ValueError(f"{name} must not be MASK ({mask_id})")

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.checks import check_meta, check_noise, check_sizes, check_tokens, count_in_rows
+from pipeline.checks import check_meta, check_noise, check_tokens
 from pipeline.packing import bits_for, pack, pack_bits, spread, unpack, unpack_bits, within
 from pipeline.parquet import Columns, ParquetRows, to_parquet
 from pipeline.storage import Storage
@@ -300,17 +300,24 @@ def _examples(columns: Columns | pa.Table, meta: dict[str, Any]) -> Examples:
 
 def _noise(table: pa.Table, examples: Examples, meta: dict[str, Any]) -> Noise:
     """What moves, checked; ValueError says what is wrong."""
-    bits, horizon = meta["boundary_bits"], meta["horizon"]
+    bits = meta["boundary_bits"]
     at = np.flatnonzero(unpack_bits(table["noisy"], examples.lengths, examples.target.shape[1]))
     masked_at, count = unpack(table["masked_at"], bits)
-    revealed_at, num_revealed = unpack(table["revealed_at"], bits)
-    check_sizes("masked_at", count, count_in_rows(at, examples.target.shape))
-    check_sizes("revealed_at", num_revealed, count)
-    wrong, num_wrong = unpack(table["wrong"], meta["id_bits"])
-    visible = at[np.flatnonzero(masked_at > 0)]
-    step = table["step"].to_numpy()
-    noise = Noise(at, count, masked_at, revealed_at, visible, wrong, step)
-    check_noise(noise, num_wrong, examples.editable, horizon, meta)
+    is_visible = np.flatnonzero(masked_at > 0)
+    if len(is_visible) and is_visible[-1] >= len(at):
+        raise ValueError(f"masked_at has {len(masked_at)} values for {len(at)} positions")
+    noise = Noise(
+        at=at,
+        count=count,
+        masked_at=masked_at,
+        revealed_at=unpack(table["revealed_at"], bits)[0],
+        visible=at[is_visible],
+        wrong=unpack(table["wrong"], meta["id_bits"])[0],
+        step=table["step"].to_numpy(),
+    )
+    is_usual = table["editable"].null_count == len(table)
+    all_editable = is_usual and not examples.prompt_lengths.any()
+    check_noise(noise, examples.editable, meta, all_editable=all_editable)
     return noise
 
 

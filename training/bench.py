@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import polars as pl
@@ -33,7 +34,7 @@ from kernels import state_at
 from models import Backbone
 from models.history import HistoryConfig, encode_rows
 from models.layers import PLAIN_LENGTH, mix
-from pipeline import build, manifest
+from pipeline import build, manifest, packing, parquet, rows
 from pipeline.manifest import SHARDS
 from pipeline.memory import keep_memory
 from pipeline.parquet import SCHEMA_VERSION
@@ -63,6 +64,11 @@ BATCH = 64
 ROUNDS = 5
 LENGTHS = (80, 160, PLAIN_LENGTH)
 """Of attention."""
+CHECKS = (
+    *((rows, "check_tokens"), (rows, "check_noise")),
+    *((packing, "check_sizes"), (parquet, "check_table")),
+)
+"""What looks at the contents of rows, where it is called."""
 TEXT = {
     "kind": "llada", "d_model": 384, "n_layers": 8, "n_heads": 6, "n_kv_heads": 6,
     "mlp_hidden_size": 1024, "vocab_size": 8192, "mask_token_id": 8191, "max_sequence_length": 128,
@@ -230,8 +236,32 @@ def bench_loader(uri: str, trained: float, *, with_ray: bool) -> None:
     others = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
     print(
         f"loader: {mine:,.0f} rows/s, {mine / max(rates.values()):.1f} times the best of {others}; "
-        f"{mine / trained:,.0f} times what the trainer takes"
+        f"{mine / trained:,.0f} times what the trainer takes; checking rows is "
+        f"{check_share(ours):.1%} of its time"
     )
+
+
+def check_share(read: Callable[[], None]) -> float:
+    """What part of a reader's computing time the checks of rows are."""
+    spent = 0.0
+
+    def timed(check: Callable[..., None]) -> Callable[..., None]:
+        def run(*arguments: Any, **named: Any) -> None:
+            nonlocal spent
+            start = time.thread_time()
+            check(*arguments, **named)
+            spent += time.thread_time() - start
+
+        return run
+
+    with contextlib.ExitStack() as stack:
+        for module, name in CHECKS:
+            check = timed(getattr(module, name))
+            stack.enter_context(mock.patch.object(module, name, check))
+        start = time.thread_time()
+        for _ in range(ROUNDS):
+            read()
+        return spent / (time.thread_time() - start)
 
 
 def write_lists(uri: str) -> str:

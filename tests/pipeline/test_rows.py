@@ -1,16 +1,25 @@
 """Examples and trajectories to Parquet and back."""
 
+import contextlib
 import dataclasses
+import io
 import json
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import TrajectoryConfig, Uniform, sample_trajectories, state_at, states
+from pipeline import (
+    TrajectoryConfig,
+    Uniform,
+    check_trajectories,
+    sample_trajectories,
+    state_at,
+    states,
+)
 from pipeline.rows import (
     ExampleFile,
     Examples,
@@ -196,3 +205,70 @@ def test_excluded_ids_come_back_from_their_runs(excluded, gap):
 def test_a_run_of_excluded_ids_is_two_numbers():
     lumina = Vocabulary(134548, 126336, tuple(x for x in range(126356) if x != 126336))
     assert lumina.meta["excluded"] == [[0, 126335], [126337, 126355]]
+
+
+# Files that are not what they say -----------------------------------------------------------------
+
+
+def mutate(table, rng):
+    """A table with one thing changed that Parquet has no objection to."""
+    at = int(rng.integers(len(table.schema)))
+    name, column = table.schema.names[at], table.column(at)
+    kind = rng.choice(["bytes", "longer", "shorter", "shuffled", "null", "type", "meta", "rows"])
+    values = column.to_pylist()
+    if kind == "meta":
+        meta = json.loads(table.schema.metadata[b"remask"])
+        key = rng.choice(sorted(meta))
+        strange = [-1, 0, 1, 14, 15, 2**31, 2**70, 1.5, None, "8", [], [[5, 2]], [[0, 10**15]], {}]
+        meta[str(key)] = strange[int(rng.integers(len(strange)))]
+        return table.replace_schema_metadata({b"remask": json.dumps(meta)})
+    if kind == "rows":
+        return table.slice(0, int(rng.integers(len(table))))
+    if kind == "type":
+        return table.set_column(at, name, pa.array(rng.integers(0, 9, len(table))))
+    if kind == "null":
+        values[int(rng.integers(len(values)))] = None
+    elif kind == "shuffled":
+        values = [values[i] for i in rng.permutation(len(values))]
+    elif isinstance(values[0], int):
+        values[0] = int(rng.choice([0, 1, 7, 40, 65535]))
+    elif isinstance(values[0], bytes):
+        value = bytearray(values[0])
+        if kind == "bytes" and value:
+            value[int(rng.integers(len(value)))] = int(rng.integers(256))
+        values[0] = bytes(
+            value + b"\1\2\3"[: int(rng.integers(1, 4))] if kind == "longer" else value
+        )
+        values[0] = values[0][:-1] if kind == "shorter" else values[0]
+    sized = pa.types.is_fixed_size_binary(column.type) and kind in ("longer", "shorter", "shuffled")
+    changed = pa.array(values, pa.binary() if sized else column.type)
+    return table.set_column(at, name, changed)
+
+
+@given(st.integers(0, 2**32), st.sampled_from([5, 15, 16, 300, 70000]))
+@settings(max_examples=400)
+def test_what_is_decoded_is_lawful_whatever_the_file_holds(seed, vocab_size):
+    """A file is refused, or gives rows that the law on whole grids allows; nothing else happens."""
+    rng = np.random.default_rng(seed)
+    rows = draw_rows(tuple(rng.integers(1, 12, 4)), vocab_size, seed=seed)
+    table = pq.read_table(pa.BufferReader(encode_trajectories(rows)))
+    for _ in range(int(rng.integers(1, 3))):
+        table = mutate(table, rng) if len(table) else table
+    out = io.BytesIO()
+    pq.write_table(table, out)
+    with contextlib.suppress(StorageError):
+        check_lawful(decode_trajectories(out.getvalue(), "00017.parquet"))
+
+
+def check_lawful(decoded):
+    examples, drawn = decoded.examples, decoded.trajectories
+    harmless = int(examples.vocabulary.mask_id == 0)
+    kept = examples.is_token
+    grids = {x: np.where(kept, getattr(drawn, x), harmless) for x in ("target", "wrong")}
+    check_trajectories(
+        dataclasses.replace(drawn, **grids),
+        horizon=decoded.horizon,
+        vocab_size=examples.vocabulary.size,
+        mask_id=examples.vocabulary.mask_id,
+    )
+    assert (examples.prompt_lengths <= examples.lengths).all()
