@@ -34,9 +34,12 @@ class Limits:
     memory_mb: int = 512
     """Address space of the program."""
     threads: int = 16
-    """Further processes are refused altogether where the kernel can be told so."""
+    """Of any user but root, whose threads the kernel does not limit. Further processes are refused
+    altogether where the kernel can be told so."""
     file_mb: int = 16
     """Of one file, and of all files in its folder together."""
+    files: int = 1024
+    """Files, folders and links in its folder, which take the kernel's memory however small."""
     open_files: int = 64
     output_kb: int = 256
     """Of its standard output and its standard error, each."""
@@ -52,9 +55,10 @@ def is_available() -> str | None:
     """None where programs can be confined; else why not and what to do."""
     if shutil.which("bwrap") is None:
         return f"bubblewrap is missing; {HOW_TO_INSTALL}"
-    with _system_call_filter() as options:
+    with _system_call_filter() as options, tempfile.TemporaryDirectory() as folder:
+        confinement = [*_confinement(Limits(), folder), *options.arguments, "--"]
         done = subprocess.run(
-            [*_confinement(Limits()), *options.arguments, "--", _python(), *FLAGS, "-c", ""],
+            [*confinement, _python(), *FLAGS, "-c", ""],
             pass_fds=options.numbers,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -63,7 +67,7 @@ def is_available() -> str | None:
     if done.returncode == 0:
         return None
     said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-    return f"bubblewrap does not work here ({said[-1]}); {HOW_TO_INSTALL}"
+    return f"bubblewrap does not work here ({said[0]}); {HOW_TO_INSTALL}"
 
 
 FLAGS = ("-s", "-S", "-P", "-B", "-u", "-X", "utf8")  # unbuffered: output is not lost at the end
@@ -75,29 +79,47 @@ def _python() -> str:
     return os.path.realpath(sys.executable)
 
 
-def _confinement(limits: Limits) -> list[str]:
+def _confinement(limits: Limits, folder: str) -> list[str]:
     """The bwrap command: own namespaces, a read-only system, one small folder to write in.
 
     No /proc, for nothing needs it. The root and /dev are memory too, so they are closed.
+
+    Args:
+        limits: What the program may use.
+        folder: An empty folder, covered by the one to write in where the program sees it.
     """
-    command = ["bwrap", "--unshare-all", "--unshare-user", "--disable-userns"]
+    command = _small_folder(limits, folder)
+    command += ["bwrap", "--unshare-all", "--unshare-user", "--disable-userns"]
     command += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     command += ["--uid", "65534", "--gid", "65534", "--hostname", "sandbox"]
     command += ["--clearenv", "--setenv", "PYTHONHASHSEED", "0"]  # sets in the same order each time
     command += ["--ro-bind", "/usr", "/usr"]
-    for folder in ("/lib", "/lib32", "/lib64", "/libx32"):
-        if os.path.islink(folder):
-            command += ["--symlink", os.readlink(folder), folder]
+    for libraries in ("/lib", "/lib32", "/lib64", "/libx32"):
+        if os.path.islink(libraries):
+            command += ["--symlink", os.readlink(libraries), libraries]
         else:
-            command += ["--ro-bind-try", folder, folder]
+            command += ["--ro-bind-try", libraries, libraries]
     command += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
     prefix = os.path.realpath(sys.base_prefix)
     if not Path(prefix).is_relative_to("/usr"):
         command += ["--ro-bind", prefix, prefix]
     command += ["--ro-bind", str(HARNESS), "/harness/evaluation/confined"]
     command += ["--dev", "/dev", "--remount-ro", "/dev"]
-    command += ["--size", str(limits.file_mb << 20), "--tmpfs", "/work", "--chdir", "/work"]
+    command += ["--bind", folder, "/work", "--chdir", "/work"]
     return [*command, "--remount-ro", "/"]
+
+
+def _small_folder(limits: Limits, folder: str) -> list[str]:
+    """A command that runs another where `folder` is memory of limited size and number of inodes.
+
+    bwrap's own `--tmpfs` takes a size alone, and a million empty folders are 2 GB of the kernel's
+    memory. So one more bwrap makes a namespace in which this user may mount, and nothing else.
+    """
+    size = f"size={limits.file_mb << 20},nr_inodes={limits.files + 1},mode=700"  # 1: the root
+    command = ["bwrap", "--unshare-user", "--uid", "0", "--gid", "0", "--cap-add", "ALL"]
+    command += ["--die-with-parent", "--dev-bind", "/", "/", "--"]
+    mount = 'mount -t tmpfs -o "$1" tmpfs "$2" && shift 2 && exec "$@"'
+    return [*command, "sh", "-c", mount, "sh", size, folder]
 
 
 @dataclass
@@ -143,7 +165,7 @@ def start(
         tempfile.TemporaryDirectory() as folder,
     ):
         if is_confined:
-            command = [*_confinement(limits), *options.arguments, "--", *command]
+            command = [*_confinement(limits, folder), *options.arguments, "--", *command]
         process = subprocess.Popen(
             command,
             stdin=stdin,

@@ -12,7 +12,9 @@ What remains possible:
 - It can read the system's `/usr` and this Python's own files, and learn the time and the kernel.
 - A hole in the kernel or in bubblewrap is a hole here. A program of a user that is root outside is
   that same user inside, without any of root's rights.
-- Within its limits it may waste time and memory.
+- Within its limits it may waste time and memory, and about as much of the kernel's for page tables.
+- The kernel does not count root's threads: run by root, only a limit around all of this (a
+  container's, on processes or memory) bounds what threads take, some 25 KB each.
 - Tests see copies: that a program changed a list it was given is not noticed.
 """
 

@@ -1,5 +1,6 @@
 """Generated programs, honest and hostile, in the sandbox."""
 
+import errno
 import os
 import signal
 import socket
@@ -13,7 +14,7 @@ import pytest
 
 from evaluation import confinement, sandbox
 from evaluation.sandbox import Limits, find_escapes, is_available, run_python
-from evaluation.syscalls import make_filter
+from evaluation.syscalls import MACHINES, make_filter
 
 needs_sandbox = pytest.mark.skipif(is_available() is not None, reason=str(is_available()))
 QUICK = Limits(cpu_s=1, wall_s=20, memory_mb=256)
@@ -198,6 +199,95 @@ def test_files_are_small_and_few():
 
 
 @needs_sandbox
+@pytest.mark.parametrize(
+    "make",
+    [
+        "os.mkdir(str(n))",
+        "open(str(n), 'x').close()",
+        "os.symlink('x' * 100, str(n))",
+        "os.link('0', str(n)) if n else open('0', 'x')",
+        "(os.mkdir('a'), os.chdir('a'))",
+    ],
+)
+def test_what_is_in_its_folder_is_counted(make):
+    """Each takes a kilobyte of the kernel's memory, of which no other limit knows."""
+    source = "import os\ntry:\n    for n in range(20_000):\n        " + make
+    source += "\nexcept OSError as error:\n    print(n, error.errno)\n"
+    outcome = run_python(
+        source + RIGHT, [TEST], names=["double"], limits=Limits(cpu_s=5, files=100)
+    )
+    assert (outcome.status, outcome.stdout) == ("passed", f"100 {errno.ENOSPC}\n")
+
+
+LIBC = """
+import ctypes, errno, fcntl, os, select, signal, socket, struct
+libc = ctypes.CDLL(None, use_errno=True)
+def call(name, *arguments):
+    result = getattr(libc, name)(*arguments)
+    if result < 0:
+        raise OSError(ctypes.get_errno(), name)
+file = os.open("file", os.O_RDWR | os.O_CREAT)
+"""
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "call('msgget', 0, 0o1600)",
+        "call('semget', 0, 100, 0o1600)",
+        "call('shmget', 0, 1 << 20, 0o1600)",
+        "call('syscall', {'mq_open'}, b'queue', os.O_CREAT | os.O_RDWR, 0o600, None)",
+        "fcntl.lockf(file, fcntl.LOCK_EX, 1, 7)",
+        "fcntl.flock(file, fcntl.LOCK_EX)",
+        "fcntl.fcntl(file, 37, struct.pack('hhqqi', fcntl.F_WRLCK, 0, 7, 1, 0))  # F_OFD_SETLK",
+        "fcntl.fcntl(os.pipe()[1], 1031, 1 << 20)  # F_SETPIPE_SZ",
+        "os.setxattr('file', 'user.name', bytes(1000))",
+        "call('inotify_init1', 0)",
+        "call('timer_create', 0, None, ctypes.byref(ctypes.c_void_p()))",
+        "call('vmsplice', os.pipe()[1], None, 0, 0)",
+        "socket.socket(socket.AF_UNIX).listen(4096)",
+        "socket.socketpair()[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 30)",
+        "call('syscall', 434, os.getpid(), 0)  # pidfd_open",
+        "call('syscall', 438, 3, 0, 0)  # pidfd_getfd",
+        "call('syscall', 444, None, 0, 1)  # landlock_create_ruleset",
+        "call('syscall', 425, 1, None)  # io_uring_setup",
+        "call('syscall', 447, 0)  # memfd_secret",
+    ],
+)
+def test_what_a_program_has_no_use_for_is_denied(attempt):
+    attempt = attempt.replace("{'mq_open'}", str(MACHINES[os.uname().machine][1]["mq_open"]))
+    source = f"{LIBC}\ntry:\n    {attempt}\nexcept OSError as error:\n"
+    source += "    print('denied' if error.errno in (errno.EPERM, errno.ENOSYS) else error)\n"
+    outcome = run_python(source + RIGHT, [TEST], names=["double"], limits=QUICK)
+    assert (outcome.status, outcome.stdout) == ("passed", "denied\n")
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import json, re, collections\n    return json.loads(json.dumps({'x': 2 * x}))['x']",
+        "import tempfile\n    with tempfile.TemporaryFile('w+') as file:\n        "
+        "file.write(str(2 * x)); file.seek(0); return int(file.read())",
+        "import tempfile, os, shutil\n    with tempfile.TemporaryDirectory() as folder:\n        "
+        "open(os.path.join(folder, 'a'), 'w').write(str(2 * x))\n        "
+        "shutil.copytree(folder, 'b'); return int(open('b/a').read())",
+        "import asyncio\n    async def main():\n        await asyncio.sleep(0.01); return 2 * x\n"
+        "    return asyncio.run(main())",
+        "from concurrent.futures import ThreadPoolExecutor as Pool\n    with Pool(4) as pool:\n"
+        "        return list(pool.map(lambda y: 2 * y, [x]))[0]",
+        "import sqlite3\n    base = sqlite3.connect(':memory:')\n"
+        "    return base.execute('select 2 * ?', (x,)).fetchone()[0]",
+        "import queue, threading, datetime, random, hashlib, time, signal, uuid\n"
+        "    time.sleep(0.01); uuid.uuid4(); return 2 * x",
+    ],
+)
+def test_ordinary_programs_have_what_they_need(body):
+    assert status_of(f"def double(x):\n    {body}") == "passed"
+
+
+@needs_sandbox
 def test_nothing_outside_can_be_read(tmp_path):
     (tmp_path / "secret").write_text("42")
     home, here = Path.home(), Path(sandbox.__file__)
@@ -221,7 +311,8 @@ def test_there_is_no_network():
         port = server.getsockname()[1]
         connect = f"import socket\nsocket.create_connection(('127.0.0.1', {port}), 2)\n"
         assert status_of(connect + RIGHT) == "error"
-    assert value_of("[name for _, name in socket.if_nameindex()]") == "['lo']"
+    for family in ("AF_INET", "AF_UNIX", "AF_NETLINK"):
+        assert "PermissionError" in value_of(f"socket.socket(socket.{family})")
 
 
 @needs_sandbox
