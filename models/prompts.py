@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from models.chat_template import render
 from models.tokens import ENDS, MASKS
 
 Round = Mapping[str, str]
@@ -17,6 +18,10 @@ Round = Mapping[str, str]
 
 SAME_AS = {"DreamTokenizer": "Qwen2Tokenizer"}
 """Classes that come as code in a folder, to those of transformers that read the same files."""
+
+
+SNOWMAN = "\N{SNOWMAN}"
+"""Stands in a conversation where one wants to find a place in what a template makes of it."""
 
 
 class TextTokenizer:
@@ -65,7 +70,7 @@ class TextTokenizer:
             bos: Begin with BOS, if the tokenizer has one and the template has not done so.
         """
         rounds = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        text = self._render(rounds) if chat else "".join(r["content"] for r in rounds)
+        text = self.render(rounds) if chat else "".join(r["content"] for r in rounds)
         ids = self.encode(text)
         if bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
             ids = [self.bos_id, *ids]
@@ -76,12 +81,25 @@ class TextTokenizer:
             )
         return ids
 
+    def render_open(self, rounds: Sequence[Round]) -> str:
+        """A conversation up to where its last round's content ends, for the model to go on."""
+        *before, last = rounds
+        marked = {**last, "content": last["content"] + SNOWMAN}
+        text, mark, _ = self.render([*before, marked], add_generation_prompt=False).rpartition(
+            SNOWMAN
+        )
+        if not mark:
+            raise ValueError(
+                f"the chat template of tokenizer {self.name} leaves out the last round, which is "
+                "to be continued"
+            )
+        return text
+
     @functools.cached_property
     def turn_end(self) -> list[int]:
         """What the chat template ends an assistant's turn with; nothing if that is no end token."""
-        answer = "\N{SNOWMAN}"
-        rounds = [{"role": "user", "content": "?"}, {"role": "assistant", "content": answer}]
-        after = self.encode(self._render(rounds).rpartition(answer)[2])
+        rounds = [{"role": "user", "content": "?"}, {"role": "assistant", "content": SNOWMAN}]
+        after = self.encode(self.render(rounds).rpartition(SNOWMAN)[2])
         return [i for i in after[:1] if i in self.end_ids]
 
     def encode_pair(
@@ -136,15 +154,32 @@ class TextTokenizer:
             )
         return self._ids[token]
 
-    def _render(self, rounds: Sequence[Round]) -> str:
+    def render(self, rounds: Sequence[Round], *, add_generation_prompt: bool = True) -> str:
+        """A conversation as its chat template writes it.
+
+        Args:
+            rounds: From the first on, at least one.
+            add_generation_prompt: Go on up to where the assistant is to speak.
+        """
         if not self.has_chat:
             raise ValueError(
                 f"tokenizer {self.name} has no chat template; set chat: false, or use the "
                 "tokenizer of an instruction-tuned model"
             )
-        return self.inner.apply_chat_template(
-            [dict(r) for r in rounds], tokenize=False, add_generation_prompt=True
-        )
+        variables = {
+            **self.inner.special_tokens_map,
+            "messages": [dict(r) for r in rounds],
+            "tools": None,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        try:
+            return render(self.inner.get_chat_template(), variables)
+        except ValueError as error:
+            raise ValueError(
+                f"the chat template of tokenizer {self.name} fails: {error}; set chat: false, or "
+                "correct its chat_template"
+            ) from error
 
 
 @functools.lru_cache(maxsize=4)
