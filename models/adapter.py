@@ -22,6 +22,7 @@ from models.backbone import Backbone
 from models.config import from_mapping
 from models.folder import CheckpointError, replaced
 from models.history import HistoryConfig
+from models.sizes import check_positive, check_size
 
 CONFIG, WEIGHTS, SETTINGS = "adapter_config.json", "adapter_model.safetensors", "adapter.json"
 CARD = "README.md"
@@ -39,12 +40,16 @@ class AdapterSettings:
     alpha: float
     history: HistoryConfig
 
+    def __post_init__(self) -> None:
+        check_positive(self, ("alpha",))
+
 
 def add_lora(backbone: Backbone, rank: int, alpha: float, dropout: float = 0.0) -> None:
     """Freeze a model and put trainable matrices beside those of its blocks, in place."""
     from peft import LoraConfig, inject_adapter_in_model
 
-    inner = {id(x) for x in backbone.blocks.modules() if isinstance(x, nn.Linear)}
+    inner = {id(x): x for x in backbone.blocks.modules() if isinstance(x, nn.Linear)}
+    check_size("rank", rank, max(max(x.weight.shape) for x in inner.values()))
     targets = [name for name, x in backbone.named_modules() if id(x) in inner]
     config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets)  # pyright: ignore[reportArgumentType]
     inject_adapter_in_model(config, backbone)
@@ -95,7 +100,10 @@ def put_on(backbone: Backbone, folder: Path, settings: AdapterSettings) -> Backb
     """Put a saved adapter on the model it belongs to, in place."""
     from peft import set_peft_model_state_dict
 
-    add_lora(backbone, settings.rank, settings.alpha)
+    try:
+        add_lora(backbone, settings.rank, settings.alpha)
+    except ValueError as error:
+        raise CheckpointError(f"{folder / SETTINGS}: {error}") from error
     backbone.history = settings.history
     try:
         found = set_peft_model_state_dict(backbone, load_file(folder / WEIGHTS))

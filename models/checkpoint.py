@@ -31,6 +31,7 @@ from models.llada import LladaConfig, LladaMDM
 from models.lumina import LuminaConfig, LuminaMDM
 from models.masked_lm import MaskedLM, MaskedLMConfig
 from models.published import find_published, read_config
+from models.sizes import build, on_meta
 from models.sudoku import SudokuConfig, SudokuMDM
 from models.tokens import tokenizer_files
 from models.weights import (
@@ -76,7 +77,11 @@ def create(settings: Mapping[str, Any], history: HistoryConfig | None = None) ->
     if kind not in BACKBONES:
         raise ValueError(f"model: kind must be one of {sorted(BACKBONES)}, got {kind!r}")
     config_type, backbone_type = BACKBONES[kind]
-    return backbone_type(from_mapping(config_type, values, "model"), history)
+    config = from_mapping(config_type, values, "model")
+    try:
+        return build(lambda: backbone_type(config, history))
+    except ValueError as error:
+        raise ValueError(f"model: {error}") from error
 
 
 def save(
@@ -205,7 +210,7 @@ class _Shape:
 
 def _on_meta(folder: Path, shape: _Shape) -> Backbone:
     try:
-        with torch.device("meta"):
+        with on_meta():
             return BACKBONES[shape.kind][1](shape.config, shape.history)
     except ValueError as error:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from error

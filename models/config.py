@@ -85,7 +85,10 @@ def _read(hint: Any, value: Any, where: str) -> Any:
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return from_mapping(hint, value, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise ValueError(f"{where} must be float, got an integer beyond its range") from error
     if type(value) is hint:  # not isinstance: true is no number
         return value
     raise ValueError(f"{where} must be {_name(hint)}, got {value!r}")

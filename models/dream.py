@@ -19,11 +19,11 @@ from models.layers import (
     attend,
     check_heads,
     check_length,
-    check_sizes,
     padding_mask,
     rotary,
     swiglu,
 )
+from models.sizes import check_positive, check_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,7 @@ class DreamConfig:
         heads = ("hidden_size", "num_attention_heads", "num_key_value_heads")
         sizes = ("num_hidden_layers", "intermediate_size", "vocab_size", "max_position_embeddings")
         check_sizes(self, heads + sizes)
+        check_positive(self, ("rope_theta", "rms_norm_eps"))
         check_heads(self.hidden_size, self.num_attention_heads, self.num_key_value_heads, heads)
         check_ids(self.mask_token_id, self.excluded_ids, self.vocab_size)
 

@@ -78,13 +78,6 @@ def padding_mask(attention_mask: Tensor | None) -> Tensor | None:
     return None if attention_mask is None else attention_mask[:, None, None, :]
 
 
-def check_sizes(config: object, names: tuple[str, ...]) -> None:
-    """Raise ValueError for a size of a config that is not at least 1."""
-    for name in names:
-        if getattr(config, name) < 1:
-            raise ValueError(f"{name} must be at least 1, got {getattr(config, name)}")
-
-
 def check_heads(width: int, heads: int, key_heads: int, names: tuple[str, str, str]) -> None:
     """Raise ValueError unless heads divide the width evenly, into rotary pairs, and groups."""
     if width % (2 * heads) or heads % key_heads:

@@ -18,11 +18,11 @@ from models.layers import (
     attend,
     check_heads,
     check_length,
-    check_sizes,
     padding_mask,
     rotary,
     swiglu,
 )
+from models.sizes import check_positive, check_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +49,7 @@ class LladaConfig:
         heads = ("d_model", "n_heads", "n_kv_heads")
         sizes = ("n_layers", "mlp_hidden_size", "vocab_size", "max_sequence_length")
         check_sizes(self, heads + sizes)
+        check_positive(self, ("rope_theta", "rms_norm_eps"))
         check_heads(self.d_model, self.n_heads, self.n_kv_heads, heads)
         check_ids(self.mask_token_id, self.excluded_ids, self.vocab_size)
 

@@ -16,6 +16,17 @@ from torch.nn import functional as F
 from models.backbone import Backbone, check_ids
 from models.history import HistoryConfig
 from models.layers import check_length
+from models.sizes import MOST_SIZE, shown
+
+BUILD_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+)
+"""What transformers raises for settings that make no model, besides ValueError."""
 
 Positions = Literal["learned", "after_padding", "rotary"]
 
@@ -71,6 +82,9 @@ class MaskedLMConfig:
             raise ValueError(
                 f"settings: vocab_size must be int, got {self.settings.get('vocab_size')!r}"
             )
+        for name, value in self.settings.items():
+            if isinstance(value, int) and abs(value) > MOST_SIZE:
+                raise ValueError(f"settings: {name} must lie below {MOST_SIZE}, got {shown(value)}")
         if self.settings.get("is_decoder"):
             raise ValueError("settings: is_decoder is true; the model must attend both ways")
         check_ids(self.mask_token_id, self.excluded_ids, self.settings["vocab_size"])
@@ -91,8 +105,13 @@ class MaskedLM(Backbone):
         self.mask_id, self.vocab_size = config.mask_token_id, config.settings["vocab_size"]
         self.excluded_ids = config.excluded_ids
         after_padding = self._family.positions == "after_padding"
-        self._first = self.lm.config.pad_token_id + 1 if after_padding else 0
-        self.max_length = self.lm.config.max_position_embeddings - self._first
+        padding, longest = self.lm.config.pad_token_id, self.lm.config.max_position_embeddings
+        if after_padding and (type(padding) is not int or not 0 <= padding < longest - 1):
+            raise ValueError(
+                f"settings: pad_token_id must leave positions of {longest}, got {padding}"
+            )
+        self._first = padding + 1 if after_padding else 0
+        self.max_length = longest - self._first
 
     @property
     def blocks(self) -> nn.ModuleList:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -131,9 +150,15 @@ def _build(config: MaskedLMConfig) -> Any:
         shape = AutoConfig.for_model(config.model_type, **config.settings)
         # Named, for a config may ask for an implementation that would be fetched.
         lm = AutoModelForMaskedLM.from_config(shape, attn_implementation="sdpa")
-    except (ArithmeticError, KeyError, StrictDataclassError, TypeError, RuntimeError) as error:
-        raise ValueError(f"transformers cannot build this {config.model_type}: {error}") from error
-    _fill_buffers(lm)
+        unfilled = _fill_buffers(lm)
+    except (*BUILD_ERRORS, StrictDataclassError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"transformers cannot build this {config.model_type}: {reason}") from error
+    if unfilled:
+        raise RuntimeError(
+            f"this version of transformers does not fill {unfilled[0]} of a {config.model_type}; "
+            "remask needs 5.0 or newer"
+        )
     return lm
 
 
@@ -167,8 +192,13 @@ class _TiedHead(nn.Module):
         return F.linear(x, self._embedding[0].weight, self.bias)
 
 
-def _fill_buffers(lm: Any) -> None:
-    """Compute what is in no file, such as rotary frequencies, where a model was built on meta."""
+def _fill_buffers(lm: Any) -> list[str]:
+    """Compute what is in no file, such as rotary frequencies, where a model was built on meta.
+
+    Returns:
+        Names of buffers that are still empty.
+    """
+    unfilled = []
     for name, module in lm.named_modules():
         empty = [key for key, x in module.named_buffers(recurse=False) if x.is_meta]
         for key in empty:
@@ -178,9 +208,5 @@ def _fill_buffers(lm: Any) -> None:
         if empty:
             with torch.device("cpu"):
                 lm._init_weights(module)  # its weights, on meta, stay there
-        for key in empty:
-            if bool((getattr(module, key) == -1).any()):
-                raise RuntimeError(
-                    f"this version of transformers does not fill {name}.{key} of a "
-                    f"{lm.config.model_type}; remask needs 5.0 or newer"
-                )
+        unfilled += [f"{name}.{k}" for k in empty if bool((getattr(module, k) == -1).any())]
+    return unfilled

@@ -17,6 +17,7 @@ from models.folder import CheckpointError
 from models.llada import LladaConfig, LladaMDM
 from models.lumina import LuminaConfig, LuminaMDM
 from models.masked_lm import FAMILIES, MaskedLM, MaskedLMConfig
+from models.sizes import check_size
 from models.tokens import find_mask, read_tokens
 from models.weights import Rename
 
@@ -76,7 +77,8 @@ def find_published(folder: Path, settings: Settings) -> Published:
         raise CheckpointError(
             f"{folder} holds a {kind!r} model; known model_types are {sorted(PUBLISHED)}"
         )
-    if kind == "llada" and LUMINA_CLASS in (settings.get("architectures") or ()):
+    classes = settings.get("architectures")
+    if kind == "llada" and isinstance(classes, list) and LUMINA_CLASS in classes:
         return LUMINA
     return PUBLISHED[kind]
 
@@ -161,6 +163,7 @@ def _with_tokens(kind: type, values: dict[str, Any], settings: Settings, folder:
     rows = values["vocab_size"] if "vocab_size" in values else settings.get("vocab_size")
     if type(rows) is not int:
         raise ValueError(f"vocab_size must be int, got {rows!r}")
+    check_size("vocab_size", rows)  # before its ids are listed
     values["mask_token_id"] = find_mask(folder, tokens, settings.get("mask_token_id"))
     values["excluded_ids"] = tokens.excluded(rows)
     return from_mapping(kind, values, "config")

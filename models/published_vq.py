@@ -11,6 +11,7 @@ from torch import Tensor
 
 from models.folder import CheckpointError
 from models.image_tokenizer import ImageTokenizer
+from models.sizes import on_meta
 
 WEIGHTS = "diffusion_pytorch_model.safetensors"
 CLASS = "VQModel"
@@ -51,10 +52,24 @@ def load_published(folder: Path) -> DiffusersVQ:
     if not (folder / WEIGHTS).is_file():
         raise CheckpointError(f"{folder} lacks {WEIGHTS}; pickled weights are not read")
     try:
+        # diffusers takes memory for what the config says, whatever the file holds.
+        config: Any = VQModel.load_config(folder, local_files_only=True)
+        with on_meta((folder / WEIGHTS).stat().st_size):
+            VQModel.from_config(config)
         loaded: Any = VQModel.from_pretrained(
             folder, use_safetensors=True, local_files_only=True, output_loading_info=True
         )
-    except (OSError, ValueError, TypeError, RuntimeError) as error:
+    except CheckpointError:
+        raise
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        OSError,
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ) as error:  # from whatever its config holds
         raise CheckpointError(f"{folder} cannot be read by diffusers: {error}") from error
     vq, found = loaded
     for name in ("missing_keys", "unexpected_keys", "mismatched_keys"):

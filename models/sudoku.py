@@ -12,9 +12,13 @@ from torch.nn import functional as F
 
 from models.backbone import Backbone
 from models.history import HistoryConfig
+from models.sizes import check_size, check_sizes, shown
 
 FEATURES = ("row", "column", "box")
 RELATION_LEAN = 3.0
+MOST_SIDE = 49
+"""A model holds a table of all pairs of cells: side⁴ numbers."""
+MOST_LOOPS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,11 +37,12 @@ class SudokuConfig:
     """Give each head a learned preference for cells of the same row, column or box."""
 
     def __post_init__(self) -> None:
-        for name in ("layers", "width", "heads", "feed_forward", "loops"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.side < 4 or math.isqrt(self.side) ** 2 != self.side:
-            raise ValueError(f"side must be a square number from 4 on, got {self.side}")
+        check_sizes(self, ("layers", "width", "heads", "feed_forward"))
+        check_size("loops", self.loops, MOST_LOOPS)
+        if not 4 <= self.side <= MOST_SIDE or math.isqrt(self.side) ** 2 != self.side:
+            raise ValueError(
+                f"side must be a square number in 4 .. {MOST_SIDE}, got {shown(self.side)}"
+            )
         if self.width % (2 * self.heads):
             raise ValueError(
                 f"width must be a multiple of twice the heads, got {self.width} and {self.heads}"

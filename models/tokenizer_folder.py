@@ -20,6 +20,7 @@ from models.config import from_mapping
 from models.folder import CheckpointError, replaced
 from models.image_tokenizer import ImageTokenizer
 from models.published_vq import CLASS, load_published
+from models.sizes import on_meta
 from models.vq import PatchVQ, PatchVQConfig
 from models.weights import WEIGHTS, read_weights
 
@@ -68,8 +69,11 @@ def load_tokenizer(
         config = from_mapping(PatchVQConfig, settings["config"], "config")
     except ValueError as error:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from error
-    with torch.device("meta"):
-        tokenizer = PatchVQ(config)
+    try:
+        with on_meta():
+            tokenizer = PatchVQ(config)
+    except ValueError as error:
+        raise CheckpointError(f"{folder / CONFIG}: {error}") from error
     read_weights(tokenizer, folder, lambda name: name, device, None)
     return tokenizer.eval().requires_grad_(False)
 

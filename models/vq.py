@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.image_tokenizer import ImageTokenizer
+from models.sizes import check_size, check_sizes
 
 CHUNK_ELEMENTS = 1 << 24
 """Distances held at once."""
+MOST_PATCH = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +36,8 @@ class PatchVQConfig:
     """Cells to each side that a cell's picture depends on; 0 makes every cell by itself."""
 
     def __post_init__(self) -> None:
-        for name in ("patch", "num_codes", "code_width", "width"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_size("patch", self.patch, MOST_PATCH)
+        check_sizes(self, ("num_codes", "code_width", "width"))
         if not 0 <= self.reach <= self.blocks:
             raise ValueError(
                 f"reach must lie in 0 .. blocks, got {self.reach} with {self.blocks} blocks"

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models import ImageTokenizer, PatchVQ, PatchVQConfig
+from models.sizes import build
 
 Pictures = NDArray[np.uint8]
 """[N, H, W, 3]."""
@@ -73,7 +74,7 @@ def learn(
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        tokenizer = PatchVQ(shape)
+        tokenizer = build(lambda: PatchVQ(shape))
     book = _Codebook(tokenizer.codebook, config)
     spread = max(_variance(pictures) / 255**2, 1e-6)  # so that the loss is of one scale for all
     learned = [*tokenizer.encoder.parameters(), *tokenizer.decoder.parameters()]

@@ -155,16 +155,16 @@ def test_foreign_configs_are_refused(folder):
     refuse(folder, r"config.json: history: unknown keys \['gamma'\]; HistoryConfig takes \['decay'")
     (folder / CONFIG).write_text(original)
     edit_config(folder, config={"side": 5})
-    refuse(folder, "config: side must be a square number from 4 on, got 5")
+    refuse(folder, "config: side must be a square number in 4 .. 49, got 5")
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"config": {"heads": 0}}, "config: heads must be at least 1, got 0"),
+        ({"config": {"heads": 0}}, "config: heads must lie in 1 .. 4194304, got 0"),
         ({"config": {"layers": "1"}}, "config: layers must be int, got '1'"),
         ({"config": {"width": 16.0}}, "config: width must be int, got 16.0"),
-        ({"config": {"feed_forward": -3}}, "feed_forward must be at least 1, got -3"),
+        ({"config": {"feed_forward": -3}}, "feed_forward must lie in 1 .. 4194304, got -3"),
         ({"config": [1]}, r"config: expected keys and values, got \[1\]"),
         ({"history": {"window": 1.5}}, "history: window must be int or none, got 1.5"),
         ({"history": {"variant": "best"}}, "history: variant must be one of .* got 'best'"),
