@@ -156,6 +156,8 @@ def _bytes(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise ValueError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:  # a NUL byte
+        raise ValueError(f"cannot read {path!r}: {error}") from error
 
 
 def _write(path: str, picture: Picture) -> None:

@@ -11,6 +11,7 @@ On a terminal every step is shown: × breaks a rule, ? is about to be re-masked,
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -132,7 +133,7 @@ def _lines(boards: list[str]) -> Iterator[tuple[str, str]]:
         if _is_file(board):
             try:
                 yield from _numbered(board, Path(board).read_text().splitlines())
-            except (OSError, UnicodeDecodeError) as error:
+            except (OSError, ValueError) as error:  # no UTF-8, or no path
                 raise ValueError(f"cannot read boards from {board}: {error}") from error
         elif board.strip():
             yield f"board {number}", board
@@ -144,7 +145,7 @@ def _numbered(name: str, lines: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 def _is_file(text: str) -> bool:
     looks_like_board = set(text) <= set("0123456789. ")
-    return not looks_like_board and (Path(text).exists() or "/" in text or "\\" in text)
+    return not looks_like_board and (os.path.exists(text) or "/" in text or "\\" in text)
 
 
 if __name__ == "__main__":

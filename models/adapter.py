@@ -82,7 +82,7 @@ def save_adapter(
 
 
 def is_adapter(folder: Path) -> bool:
-    return (folder / SETTINGS).is_file()
+    return os.path.isfile(folder / SETTINGS)  # false for names too long, too
 
 
 def read_settings(folder: Path) -> AdapterSettings:

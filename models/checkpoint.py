@@ -25,7 +25,7 @@ from models import adapter
 from models.backbone import Backbone
 from models.config import from_mapping
 from models.dream import DreamConfig, DreamMDM
-from models.folder import CheckpointError, check_replaceable, replaced
+from models.folder import CheckpointError, check_replaceable, reads_folder, replaced
 from models.history import HistoryConfig
 from models.llada import LladaConfig, LladaMDM
 from models.lumina import LuminaConfig, LuminaMDM
@@ -62,8 +62,8 @@ BACKBONES: dict[str, tuple[type, type]] = {
 def is_shipped(path_or_name: str | os.PathLike[str]) -> bool:
     """Is this the name of a checkpoint that comes with the package? A folder goes first."""
     name = str(path_or_name)
-    is_name = bool(name) and name == Path(name).name and not Path(name).exists()
-    return is_name and (SHIPPED / name / CONFIG).is_file()
+    is_name = bool(name) and name == Path(name).name and not os.path.exists(name)
+    return is_name and os.path.isfile(SHIPPED / name / CONFIG)  # false for names too long, too
 
 
 def _folder(path_or_name: str | os.PathLike[str]) -> Path:
@@ -118,6 +118,7 @@ def check_target(path: str | os.PathLike[str]) -> None:
     check_replaceable(path, (CONFIG, WEIGHTS, CARD))
 
 
+@reads_folder
 def load(
     path_or_name: str | os.PathLike[str],
     *,
@@ -152,6 +153,7 @@ def load(
     return backbone.to(device).eval()  # buffers follow the weights
 
 
+@reads_folder
 def outline(path_or_name: str | os.PathLike[str], *, check: bool = True) -> Backbone:
     """A checkpoint's model without its weights, on the meta device.
 
@@ -167,6 +169,7 @@ def outline(path_or_name: str | os.PathLike[str], *, check: bool = True) -> Back
     return backbone
 
 
+@reads_folder
 def trained_history(path_or_name: str | os.PathLike[str]) -> HistoryConfig:
     """What a checkpoint's model was trained to see of past states; of a published one, nothing.
 
@@ -182,6 +185,7 @@ def trained_history(path_or_name: str | os.PathLike[str]) -> HistoryConfig:
     return HistoryConfig(variant="none", norm="match")
 
 
+@reads_folder
 def fingerprint(path_or_name: str | os.PathLike[str]) -> str:
     """A short hash of a checkpoint's config, weights, and tokenizer if it lies beside them: the
     same bytes, the same model."""

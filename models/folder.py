@@ -2,15 +2,40 @@
 files that stay below their folder."""
 
 import contextlib
+import functools
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+StrPath = str | os.PathLike[str]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class CheckpointError(ValueError):
     """A folder that is not a checkpoint we can read; the message says what is wrong with it."""
+
+
+def reads_folder(
+    read: Callable[Concatenate[StrPath, P], R],
+) -> Callable[Concatenate[StrPath, P], R]:
+    """Make a function that reads the folder at its first argument raise CheckpointError for a path
+    that the system refuses: too long a name, a NUL byte, no permission, a disk that fails."""
+
+    @functools.wraps(read)
+    def checked(path: StrPath, *args: P.args, **kwargs: P.kwargs) -> R:
+        if "\0" in str(path):
+            raise CheckpointError(f"{str(path)!r} holds a NUL byte, which no path may")
+        try:
+            return read(path, *args, **kwargs)
+        except OSError as error:
+            at = f" ({error.filename})" if error.filename not in (None, str(path)) else ""
+            raise CheckpointError(f"cannot read {path}: {error.strerror or error}{at}") from error
+
+    return checked
 
 
 @contextlib.contextmanager
@@ -34,6 +59,7 @@ def replaced(path: str | os.PathLike[str], names: Sequence[str]) -> Iterator[Pat
         shutil.rmtree(aside, ignore_errors=True)
 
 
+@reads_folder
 def check_replaceable(path: str | os.PathLike[str], names: Sequence[str]) -> None:
     """Raise CheckpointError if the folder holds anything but files of these names."""
     folder = Path(path)

@@ -6,6 +6,7 @@ A tokenizer is read from a folder, or a hub name, without any code of the folder
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ SAME_AS = {"DreamTokenizer": "Qwen2Tokenizer"}
 """Classes that come as code in a folder, to those of transformers that read the same files."""
 
 
+REASON_LENGTH = 300
+"""Characters of an error of transformers that are passed on."""
 SNOWMAN = "\N{SNOWMAN}"
 """Stands in a conversation where one wants to find a place in what a template makes of it."""
 
@@ -217,17 +220,18 @@ def _read(path_or_name: str) -> Any:
 
     folder = Path(path_or_name)
     kind = transformers.AutoTokenizer
-    if (folder / "tokenizer_config.json").is_file():
+    if os.path.isfile(folder / "tokenizer_config.json"):
         try:
             settings = json.loads((folder / "tokenizer_config.json").read_text())
-        except ValueError as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ValueError(f"{folder / 'tokenizer_config.json'} is not JSON: {error}") from error
-        if settings.get("tokenizer_class") in SAME_AS:
-            kind = getattr(transformers, SAME_AS[settings["tokenizer_class"]])
+        name = settings.get("tokenizer_class") if isinstance(settings, dict) else None
+        if isinstance(name, str) and name in SAME_AS:
+            kind = getattr(transformers, SAME_AS[name])
     try:
         return kind.from_pretrained(path_or_name, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
-        reason = (str(error) or repr(error)).splitlines()[0]
+    except Exception as error:  # tokenizers raises no other class for a file it cannot read
+        reason = (str(error) or repr(error)).splitlines()[0][:REASON_LENGTH]
         raise ValueError(
             f"cannot load tokenizer {path_or_name}: {reason}; pass the path of a folder with "
             "tokenizer.json, or a hub name that can be reached"

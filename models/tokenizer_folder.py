@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import save_file
 
 from models.config import from_mapping
-from models.folder import CheckpointError, replaced
+from models.folder import CheckpointError, reads_folder, replaced
 from models.image_tokenizer import ImageTokenizer
 from models.published_vq import CLASS, load_published
 from models.sizes import on_meta
@@ -43,6 +43,7 @@ def save_tokenizer(tokenizer: PatchVQ, path: str | os.PathLike[str]) -> None:
         save_file(tensors, aside / WEIGHTS)
 
 
+@reads_folder
 def load_tokenizer(
     path: str | os.PathLike[str], *, device: str | torch.device | None = None
 ) -> ImageTokenizer:
@@ -78,6 +79,7 @@ def load_tokenizer(
     return tokenizer.eval().requires_grad_(False)
 
 
+@reads_folder
 def tokenizer_fingerprint(path: str | os.PathLike[str]) -> str:
     """A short hash of a tokeniser's config and weights: the same bytes, the same codes."""
     folder = _folder(path)

@@ -95,6 +95,8 @@ def test_guidance_and_steps_can_be_set(made, capsys):
     ("change", "said"),
     [
         ({"picture": "nowhere.png"}, "cannot read .*nowhere.png: No such file"),
+        ({"picture": "x" * 300}, "cannot read .*xxx: File name too long"),
+        ({"picture": "a\0b.png"}, r"cannot read '.*a\\x00b.png': embedded null byte"),
         ({"picture": "canvas.yaml"}, "canvas.yaml is not a picture"),
         ({"recipe": "nowhere"}, "nowhere.yaml"),
         ({"words": "?!"}, "instruction '[?]!' has no word"),

@@ -1,6 +1,7 @@
 """Checkpoints: a round trip, and a clear refusal of everything that is not one."""
 
 import json
+import os
 import pickle
 
 import pytest
@@ -8,7 +9,16 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from models import CheckpointError, HistoryConfig, SudokuConfig, SudokuMDM, load, revise, save
-from models.checkpoint import CONFIG, WEIGHTS, trained_history
+from models.checkpoint import (
+    CONFIG,
+    WEIGHTS,
+    check_target,
+    fingerprint,
+    is_shipped,
+    outline,
+    trained_history,
+)
+from models.tokenizer_folder import load_tokenizer
 
 
 @pytest.fixture
@@ -194,3 +204,29 @@ def test_weights_of_another_model_are_refused(folder):
     refuse(folder, r"lacks \['out.bias'\]")
     save_file(dict(tensors, **{"out.bias": torch.zeros(9)}), folder / WEIGHTS)
     refuse(folder, r"out.bias is \[9\], the config says \[5\]")
+
+
+@pytest.mark.parametrize(
+    "read",
+    [load, outline, fingerprint, trained_history, check_target, load_tokenizer],
+    ids=lambda read: read.__name__,
+)
+@pytest.mark.parametrize("name", ["x" * 300, "./" + "x" * 300, "a\0b"], ids=["name", "path", "nul"])
+def test_paths_that_no_system_takes_are_named(read, name):
+    with pytest.raises(CheckpointError, match=r"File name too long|'a\\x00b' holds a NUL byte"):
+        read(name)
+    assert not is_shipped(name)
+
+
+def test_a_folder_that_may_not_be_read_is_named(folder):
+    """As another user than root, whom nothing stops."""
+    is_root = os.geteuid() == 0
+    folder.parent.chmod(0o700 if is_root else 0)
+    if is_root:
+        os.seteuid(65534)
+    try:
+        refuse(folder, f"cannot read {folder}: Permission denied")
+    finally:
+        if is_root:
+            os.seteuid(0)
+        folder.parent.chmod(0o700)

@@ -132,3 +132,19 @@ def test_room_for_an_answer():
         check_room(10, 7, 16, "sample 1")
     with pytest.raises(ValueError, match="leaves no room to answer in a model of 10 positions"):
         check_room(10, 7, 10, "sample 1")
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "./" + "x" * 300, "a\0b"], ids=["name", "path", "nul"])
+def test_tokenizers_of_impossible_names_are_refused(name):
+    with pytest.raises(ValueError, match="cannot load tokenizer"):
+        load_tokenizer(name)
+
+
+@pytest.mark.parametrize("text", ["5", "[]", "{", "[" * 9999, '{"tokenizer_class": [1]}'])
+@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json"])
+def test_damaged_tokenizers_are_refused_in_a_line(tmp_path, file, text):
+    folder = write_text_tokenizer(tmp_path / "tokenizer")
+    (tmp_path / "tokenizer" / file).write_text(text)
+    with pytest.raises(ValueError, match="tokenizer") as caught:
+        load_tokenizer(folder)
+    assert "\n" not in str(caught.value)
