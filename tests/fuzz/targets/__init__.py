@@ -1,0 +1,33 @@
+"""Everything that is fuzzed, a file for each family of readers."""
+
+from kernels.build import native
+from tests.fuzz.case import Target
+from tests.fuzz.targets import (
+    answers,
+    boards,
+    checkpoints,
+    evaluations,
+    pictures,
+    recipes,
+    reports,
+    runs,
+    shards,
+    text,
+    wire,
+)
+
+native("cpu")  # compiled before any input is run, for that takes longer than an input may
+
+TARGETS: tuple[Target, ...] = (
+    *recipes.TARGETS,
+    *boards.TARGETS,
+    *text.TARGETS,
+    *answers.TARGETS,
+    *pictures.TARGETS,
+    *shards.TARGETS,
+    *checkpoints.TARGETS,
+    *runs.TARGETS,
+    *evaluations.TARGETS,
+    *reports.TARGETS,
+    *wire.TARGETS,
+)
