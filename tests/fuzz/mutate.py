@@ -59,6 +59,7 @@ NUMBERS = (
     *(-(2**31), -(2**63), -(10**30), 10**400, 0.0, -0.0, 0.5, 1.5, -0.1, 1e-320, 1e308, -1e308),
     *(float("nan"), float("inf"), float("-inf")),
 )
+INTEGERS = tuple(x for x in NUMBERS if isinstance(x, int))
 OTHERS = (None, True, False, [], {}, [[]], [None], [{}], {"": None}, {"kind": None}, DEEP, GIANT)
 YAML_ONLY = (
     *(datetime.date(2024, 2, 29), datetime.datetime(1, 1, 1, tzinfo=datetime.UTC), b"\x00\xff"),
@@ -115,6 +116,15 @@ BYTE_PARTS = (
 )
 
 
+CHANGES = (*("replace",) * 3, *("near",) * 4, "remove", "key", "swap", "wrap")
+"""Of a tree: a value that is nearly right passes the first checks, and meets the next."""
+
+
+def few(rng: Random, most: int = 3) -> int:
+    """How many changes to make: one more often than not, so that it is all that is wrong."""
+    return 1 if rng.random() < 0.6 else rng.randint(1, most)
+
+
 def text(rng: Random) -> str:
     """Words that code may stumble over."""
     return rng.choice(TEXTS)
@@ -130,7 +140,7 @@ def value(rng: Random, *, is_yaml: bool = False) -> Any:
 def mutate_bytes(data: bytes, rng: Random, *, most: int = 3) -> tuple[bytes, list[str]]:
     """Bits flipped, parts cut out, repeated, moved, zeroed or put in."""
     notes = []
-    for _ in range(rng.randint(1, most)):
+    for _ in range(few(rng, most)):
         data, note = _mutate_bytes(data, rng)
         notes.append(note)
     return data, notes
@@ -175,7 +185,7 @@ def mutate_value(
 ) -> tuple[Any, list[str]]:
     """A tree of plain values, with some of them replaced, removed, renamed or added."""
     values, notes = copy.deepcopy(values), []
-    for _ in range(rng.randint(1, most)):
+    for _ in range(few(rng, most)):
         holder = {"": values}
         notes.append(_mutate_tree(holder, rng, is_yaml))
         values = holder.get("")
@@ -187,9 +197,9 @@ def _mutate_tree(holder: dict[str, Any], rng: Random, is_yaml: bool) -> str:
     at, container, key = rng.choice(places)
     if len(places) > 1 and not at:  # the whole is replaced too, but seldom
         at, container, key = rng.choice(places)
-    match rng.choice(("replace", "replace", "replace", "near", "remove", "key", "swap", "wrap")):
+    match rng.choice(CHANGES):
         case "near":
-            container[key] = _near(container[key], rng)
+            container[key] = near(container[key], rng)
         case "remove" if at:
             del container[key]
             return f"{at} removed"
@@ -224,12 +234,12 @@ def _places(container: Any, at: str) -> Any:
             yield from _places(inner, name)
 
 
-def _near(old: Any, rng: Random) -> Any:
+def near(old: Any, rng: Random) -> Any:
     """Nearly what it was, so that checks of the type pass."""
     if isinstance(old, bool):
         return not old
     if isinstance(old, int):
-        return rng.choice((old + 1, old - 1, -old, old * 10**6, old // 2, rng.choice(NUMBERS)))
+        return rng.choice((old + 1, old - 1, -old, old * 10**6, old // 2, *INTEGERS))
     if isinstance(old, float):
         return rng.choice((old * -1, old * 1e12, old + 1, old / 1e12, float("nan"), int(old)))
     if isinstance(old, str):
@@ -273,7 +283,7 @@ def mutate_json(data: bytes, rng: Random, *, most: int = 3) -> tuple[bytes, list
 def mutate_text(data: str, rng: Random, parts: tuple[str, ...]) -> tuple[str, list[str]]:
     """A text with parts of a grammar put in, and pieces taken out and repeated."""
     notes = []
-    for _ in range(rng.randint(1, 3)):
+    for _ in range(few(rng)):
         at = rng.randrange(len(data) + 1)
         stop = min(len(data), at + rng.choice((0, 0, 1, 5, 40)))
         part = rng.choice((*parts, data[at:stop] * 3, text(rng)))

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.fuzz.mutate import NUMBERS, mutate_value, short, text, to_json
+from tests.fuzz.mutate import INTEGERS, NUMBERS, few, mutate_value, short, text, to_json
 
 TYPES = (
     *(pa.int8(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint64(), pa.float32()),
@@ -36,7 +36,7 @@ OPERATIONS = (
 def rewrite(data: bytes, rng: Random, *, most: int = 2) -> tuple[bytes, list[str]]:
     """A table with other contents, in sound Parquet."""
     table, notes = pq.read_table(pa.BufferReader(data)), []
-    for _ in range(rng.randint(1, most)):
+    for _ in range(few(rng, most)):
         while True:
             try:
                 changed, note = _change(table, rng)
@@ -130,7 +130,7 @@ def _other_value(old: Any, rng: Random) -> Any:
     if isinstance(old, float):
         return float(rng.choice([x for x in NUMBERS if abs(x) < 1e300 or x != x]))
     if isinstance(old, int):
-        return rng.choice((old + 1, old - 1, -old, *(x for x in NUMBERS if isinstance(x, int))))
+        return rng.choice((old + 1, old - 1, -old, *INTEGERS))
     if isinstance(old, list):
         return rng.choice(([], old + old, old[:1], None))
     return rng.choice((0, 1, -1, "x", b"x", None))

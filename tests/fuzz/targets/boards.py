@@ -8,7 +8,7 @@ from tests.fuzz.bases import CHECKPOINT, checkpoint
 from tests.fuzz.case import Case, Target
 from tests.fuzz.mutate import mutate_bytes, mutate_text
 
-SMALL = "1234341221434321"
+SMALL, OTHER = "1234341221434321", "4321214334121234"
 LARGE = "534678912672195348198342567859761423426853791713924856961537284287419635345286179"
 PARTS = (
     "0",
@@ -28,6 +28,7 @@ PARTS = (
     "\r\n",
     "\x85",
 )
+NAMES = ("boards.txt", "records", "usage")
 RECIPE = b"""output: data-of-fuzz
 source: {kind: sudoku, side: 4, file: boards.txt}
 trajectories: {horizon: 4, noisy_rate: [0.2, 0.9]}
@@ -37,15 +38,18 @@ run: {workers: 0}
 
 def make_file(rng: Random) -> Case:
     """A file of boards, one a line."""
-    board = LARGE if rng.random() < 0.3 else SMALL
-    lines = "\n".join([board] * rng.randint(1, 4))
+    lines = "\n".join([LARGE if rng.random() < 0.1 else SMALL] * rng.randint(1, 4))
+    if rng.random() < 0.3:
+        chosen = [rng.choice((SMALL, SMALL, OTHER, OTHER, "", " ", LARGE)) for _ in range(3)]
+        files = {"boards.txt": "\n".join(chosen).encode(), "recipe.yaml": RECIPE}
+        return Case(files, notes=tuple(chosen), names=NAMES)
     if rng.random() < 0.2:
         data, notes = mutate_bytes(lines.encode(), rng)
     else:
         changed, notes = mutate_text(lines, rng, PARTS)
         data = changed.encode(errors="surrogatepass")
     files = {"boards.txt": data, "recipe.yaml": RECIPE}
-    return Case(files, notes=tuple(notes), names=("boards.txt", "held_out_share"))
+    return Case(files, notes=tuple(notes), names=NAMES)
 
 
 def make_arguments(rng: Random) -> Case:

@@ -16,10 +16,12 @@ from tests.fuzz.bases import CHECKPOINT, DATA, TOP_K, built, checkpoint
 from tests.fuzz.case import Case, Files, Target
 from tests.fuzz.mutate import (
     YAML_PARTS,
+    few,
     keys_and_texts,
     mutate_bytes,
     mutate_text,
     mutate_value,
+    near,
     text,
     to_yaml,
     value,
@@ -28,6 +30,7 @@ from tests.fuzz.verdict import ROOT
 from training import launch, vq
 
 RECIPE = "recipe.yaml"
+EQUALS = (*("=",) * 12, "", "==", " =")
 
 
 def shipped(room: str, pattern: str = "*.yaml") -> list[str]:
@@ -44,6 +47,8 @@ class Kind:
     small: dict[str, Any] | None = None
     """Another recipe, whose data and checkpoint are there."""
     files: Callable[[], Files] = dict
+    sections: Callable[[], dict[str, Any]] = dict
+    """What overrides reach; the recipe itself, where there is nothing else."""
 
     @functools.cached_property
     def bases(self) -> list[str]:
@@ -71,7 +76,8 @@ def make_recipe(kind: Kind, rng: Random) -> Case:
 def make_overrides(kind: Kind, rng: Random) -> Case:
     base = rng.choice(kind.bases)
     values = yaml.safe_load(base)
-    overrides = [_override(values, rng) for _ in range(rng.randint(1, 3))]
+    sections = kind.sections() or values
+    overrides = [_override(sections, rng) for _ in range(few(rng))]
     known = (*names(values), *(x[:40] for x in overrides), *(x.split("=")[0] for x in overrides))
     files = {**kind.files(), RECIPE: base.encode()}
     return Case(files, tuple(overrides), tuple(overrides), known)
@@ -87,12 +93,12 @@ def _override(values: dict, rng: Random) -> str:
             break
     if rng.random() < 0.2:
         keys.insert(rng.randrange(len(keys) + 1), text(rng))
-    new = value(rng, is_yaml=True)
+    new = near(section, rng) if rng.random() < 0.5 else value(rng, is_yaml=True)
     if rng.random() < 0.3:
         said = rng.choice((*YAML_PARTS, text(rng)))
     else:
         said = yaml.safe_dump(new, default_flow_style=True, width=10**6).removesuffix("\n...\n")
-    joined = f"{'.'.join(keys)}{rng.choice(('=', '=', '=', '=', '', '==', ' ='))}{said.strip()}"
+    joined = f"{'.'.join(keys)}{rng.choice(EQUALS)}{said.strip()}"
     return joined.replace("\0", "").encode(errors="ignore").decode()  # no argument can hold either
 
 
@@ -105,11 +111,17 @@ def run(kind: Kind, case: Case) -> None:
     kind.main([RECIPE, *case.arguments, "--dry-run"])
 
 
+@functools.cache
 def stage_recipes() -> Files:
     """What the stages of a run name, under the paths that they name it by."""
     rooms = ("pipeline", "training", "evaluation")
     paths = [path for room in rooms for path in (ROOT / room / "recipes").glob("*.yaml")]
     return {str(path.relative_to(ROOT)): path.read_bytes() for path in paths}
+
+
+def verbs() -> dict[str, Any]:
+    """A recipe for each verb that a stage of a run may have."""
+    return {"build": TOP_K, "train": TRAIN, "eval": EVAL}
 
 
 TRAIN = {"shards": DATA, "output": "out", "start": CHECKPOINT, "steps": 4, "batch_size": 4}
@@ -131,7 +143,9 @@ KINDS = {
     ),
     "vq": Kind(vq.main, shipped("training", "*_vq.yaml")),
     "eval": Kind(evaluate.main, shipped("evaluation"), EVAL, checkpoint),
-    "run": Kind(infra_run.main, shipped("infra"), files=functools.cache(stage_recipes)),
+    "run": Kind(
+        infra_run.main, shipped("infra"), files=functools.cache(stage_recipes), sections=verbs
+    ),
 }
 TARGETS = tuple(
     Target(f"{what}-{name}", partial(make, kind), partial(run, kind), share=share)

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 from random import Random
 from typing import Any
 
@@ -146,9 +147,11 @@ def make_chat(rng: Random) -> Case:
     if rng.random() < 0.5:
         said, notes = mutate_text("Hello.", rng, ("<|mdm_mask|>", "<|eot_id|>", "{{", "{%"))
         return Case(files, (said,), tuple(notes), ("tokenizer", "prompt"))
-    changed, notes = mutate_text(TEMPLATE, rng, TEMPLATE_PARTS)
+    part = rng.choice(TEMPLATE_PARTS)
+    at = rng.choice([0, *(found.end() for found in re.finditer(r"[%}]}", TEMPLATE))])
+    changed = TEMPLATE[:at] + part + TEMPLATE[at:]
     files["tokenizer/chat_template.jinja"] = changed.encode(errors="surrogatepass")
-    return Case(files, ("Hello.",), tuple(notes), ("tokenizer", "template", "prompt"))
+    return Case(files, ("Hello.",), (f"{part} at {at}",), ("tokenizer", "template", "prompt"))
 
 
 def run_benchmark(case: Case) -> None:
