@@ -241,7 +241,7 @@ def near(old: Any, rng: Random) -> Any:
     if isinstance(old, int):
         return rng.choice((old + 1, old - 1, -old, old * 10**6, old // 2, *INTEGERS))
     if isinstance(old, float):
-        return rng.choice((old * -1, old * 1e12, old + 1, old / 1e12, float("nan"), int(old)))
+        return rng.choice((old * -1, old * 1e12, old + 1, old / 1e12, float("nan"), float("inf")))
     if isinstance(old, str):
         at = rng.randrange(len(old) + 1)
         return rng.choice((old[:at], old + text(rng), old[:at] + text(rng) + old[at:], old * 40))

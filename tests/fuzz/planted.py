@@ -15,6 +15,11 @@ def make(rng: Random) -> Case:
     return Case({"input": b"bad" if is_bad else b"good"}, (), ("bad",) * is_bad, ("input",))
 
 
+def make_none(rng: Random) -> Case:
+    """A target that is broken itself."""
+    raise RuntimeError("no input")
+
+
 def raises(case: Case) -> None:
     if case.files["input"] == b"bad":
         json.loads("{")
@@ -72,4 +77,7 @@ BUGS = {
     "writes-escapes": writes_escapes,
     "violates": violates,
 }
-TARGETS = tuple(Target(name, make, run) for name, run in BUGS.items())
+TARGETS = (
+    *(Target(name, make, run) for name, run in BUGS.items()),
+    Target("makes-none", make_none, refuses),
+)

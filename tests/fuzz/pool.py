@@ -33,6 +33,7 @@ ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "",
     "DS_ACCELERATOR": "cpu",
     "HF_DATASETS_OFFLINE": "1",
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -211,8 +212,10 @@ class _Worker:
         values = {"bucket": bucket, "detail": facts.detail, "seed": seed, "index": facts.index}
         order = {"save": str(facts.saved), "target": target, "seed": seed, "index": facts.index}
         self.order(order | {"facts": values})
-        while "saved" not in self.next_answer():
-            pass
+        while "saved" not in (answer := self.next_answer()):
+            if "died" in answer:  # the target itself is broken, and cannot make this input
+                facts.saved = None
+                return
 
     def next_answer(self, wall_seconds: float | None = None) -> dict[str, Any]:
         with selectors.DefaultSelector() as selector:

@@ -61,6 +61,12 @@ def test_a_target_that_keeps_ending_the_process_is_given_up(tmp_path, monkeypatc
     assert tally.inputs + tally.skipped == 100
 
 
+def test_a_target_that_cannot_make_its_inputs_fails(tmp_path):
+    tally = pool().run({"makes-none": 2}, tmp_path)["makes-none"]
+    (bucket,) = tally.buckets.values()
+    assert (tally.inputs, bucket.count, bucket.saved) == (2, 2, None)
+
+
 def test_inputs_follow_from_seed_target_and_number():
     target = Target("t", lambda rng: Case({"x": rng.randbytes(8)}), print)
     assert target.case(1, 2) == target.case(1, 2)

@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("evaluation", "infra", "kernels", "models", "pipeline", "training")
 MOST_CHARACTERS = 2000
 """Of a refusal."""
-_PROGRESS = re.compile(r'\{"(event|stage)": .*\}')
-"""A line of progress, where stderr is no terminal."""
+_SAID = re.compile(r"^remask.*?: ", re.MULTILINE)
+"""How a refusal begins, whatever stands above it: progress, and what libraries log."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,14 @@ def _judge(error: BaseException | None, case: Case, out: str, err: str) -> Verdi
 def _judge_exit(error: SystemExit, case: Case, out: str, err: str) -> Verdict:
     if error.code not in (1, 2):
         return Verdict("failed", f"exit status {error.code!r}{_at(error)}", err)
-    lines = [line for line in err.splitlines() if line.strip() and not _PROGRESS.fullmatch(line)]
-    if lines and lines[0].startswith("usage:"):  # of argparse, which has a form of its own
-        return Verdict("refused", detail=lines[-1])
-    if not lines and error.code == 1 and out.strip():  # such as `verify`: its findings are results
+    if "Traceback (most recent call last)" in err:
+        return Verdict("failed", f"prints a traceback{_at(error)}", err[-4000:])
+    if err.startswith("usage:"):  # of argparse, which has a form of its own
+        return Verdict("refused", detail=err.splitlines()[-1])
+    said = err[match.start() :] if (match := _SAID.search(err)) else ""
+    if not said and error.code == 1 and out.strip():  # such as `verify`: its findings are results
         return Verdict("refused", detail=out.splitlines()[0])
-    return _judge_message(error, "\n".join(lines), case)
+    return _judge_message(error, said.strip(), case)
 
 
 def _judge_message(error: BaseException, message: str, case: Case) -> Verdict:
@@ -98,7 +100,7 @@ def _problem(message: str, names: tuple[str, ...]) -> str | None:
         return f"has more than {MOST_CHARACTERS:,} characters"
     if wrong := _unprintable(message):
         return f"holds {wrong}"
-    if len(message.splitlines()) > 1:
+    if "\n" in message:
         return "has several lines"
     if names and not any(name in message for name in names if name):
         return "names no file or key"

@@ -85,7 +85,7 @@ class _Child:
                 target = self._targets[order["target"]]
                 case = target.case(order["seed"], order["index"])
                 save_case(Path(order["save"]), target.name, case, **order["facts"])
-                _write(self._answers, {"saved": order["save"]})
+                _write(self._answers, {"saved": True})
             else:
                 target = self._targets[order["target"]]
                 for index in range(*order["range"]):

@@ -78,9 +78,12 @@ def make_overrides(kind: Kind, rng: Random) -> Case:
     values = yaml.safe_load(base)
     sections = kind.sections() or values
     overrides = [_override(sections, rng) for _ in range(few(rng))]
-    known = (*names(values), *(x[:40] for x in overrides), *(x.split("=")[0] for x in overrides))
+    known = [*names(values), *(x[:40] for x in overrides)]
+    for override in overrides:
+        key, _, said = override.partition("=")
+        known += [key, said.strip("='\" ")]
     files = {**kind.files(), RECIPE: base.encode()}
-    return Case(files, tuple(overrides), tuple(overrides), known)
+    return Case(files, tuple(overrides), tuple(overrides), tuple(known))
 
 
 def _override(values: dict, rng: Random) -> str:
@@ -103,8 +106,8 @@ def _override(values: dict, rng: Random) -> str:
 
 
 def names(values: object) -> tuple[str, ...]:
-    """What a refusal may mention: the file, or any key or value of the sound recipe."""
-    return (RECIPE, *keys_and_texts(values))
+    """What a refusal may mention: the file, a stage of a run, or any key or value."""
+    return (RECIPE, "stage ", *keys_and_texts(values))
 
 
 def run(kind: Kind, case: Case) -> None:

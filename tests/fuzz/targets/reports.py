@@ -11,7 +11,7 @@ from evaluation import report
 from tests.evaluation.folders import entry, make_folder, sample
 from tests.fuzz.bases import made
 from tests.fuzz.case import Case, Files, Target, ViolationError
-from tests.fuzz.mutate import MARKUP, mutate_bytes, mutate_json
+from tests.fuzz.mutate import MARKUP, keys_and_texts, mutate_bytes, mutate_json
 from tests.fuzz.tables import rewrite
 from tests.fuzz.targets.pictures import picture
 
@@ -62,14 +62,15 @@ def evaluated() -> Files:
 
 
 def make(rng: Random) -> Case:
-    files = dict(evaluated())
+    files, notes = dict(evaluated()), []
     for name in rng.sample(list(files), rng.choice((1, 1, 2))):
         if name.endswith(".json"):
-            files[name], notes = mutate_json(files[name], rng)
+            files[name], done = mutate_json(files[name], rng)
         else:
-            files[name], notes = rng.choice((rewrite, rewrite, mutate_bytes))(files[name], rng)
+            files[name], done = rng.choice((rewrite, rewrite, mutate_bytes))(files[name], rng)
+        notes += [name, *done]
     sheet = ("--sheet", "sheet.png") if rng.random() < 0.2 else ()
-    return Case(files, sheet, tuple(notes), (OUTPUT,))
+    return Case(files, sheet, tuple(notes), (OUTPUT, *keys_and_texts(TABLE)))
 
 
 def run(case: Case) -> None:

@@ -127,7 +127,7 @@ def make_rows(rng: Random) -> Case:
     name = rng.choice([x for x in files if x.endswith(".json")])
     files[name], notes = mutate_json(files[name], rng)
     action = rng.choice((["list"], ["verify"], ["tv-bound"], ["show", rows[0]["shard"], "1"]))
-    return Case(files, tuple(action), tuple(notes), (DATA,))
+    return Case(files, tuple(action), tuple(notes), (DATA, rows[0]["shard"]))
 
 
 def make_sql(rng: Random) -> Case:
