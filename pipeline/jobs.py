@@ -7,6 +7,7 @@ stays. Only a bounded number of units is under way, so memory does not grow with
 import collections
 import contextlib
 import functools
+import itertools
 import logging
 import os
 import time
@@ -22,6 +23,13 @@ CALL_SECONDS = 0.1
 """Work that a call to a worker should hold, where units are small."""
 OBJECT_STORE_BYTES = 256 << 20
 """Results are manifest rows: a small store is enough."""
+CHECK_SECONDS = 1.0
+"""Without a result for this long, a local Ray is looked after."""
+RECONNECT_SECONDS = 20
+"""After so long without its control service, Ray ends a process; its default of 60 is for networks,
+and on one machine a connection breaks only when the service is dead."""
+VITAL = {"gcs_server": "Ray's control service (gcs_server)", "raylet": "Ray's scheduler (raylet)"}
+"""Processes that a local Ray cannot do without, by their kind."""
 
 
 class JobError(RuntimeError):
@@ -41,23 +49,13 @@ def ray_session(workers: int | None) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if not _on_cluster():  # a local Ray listens on this machine only
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(RECONNECT_SECONDS))
     import ray
 
     if ray.is_initialized():
         yield
         return
-    if _on_cluster():
-        ray.init(log_to_driver=False, logging_level=logging.ERROR)
-    else:
-        ray.init(
-            address="local",
-            num_cpus=workers or os.cpu_count(),
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            object_store_memory=OBJECT_STORE_BYTES,
-            _node_ip_address="127.0.0.1",
-        )
+    _start(workers)
     try:
         yield
     finally:
@@ -66,6 +64,58 @@ def ray_session(workers: int | None) -> Iterator[None]:
 
 def _on_cluster() -> bool:
     return bool(os.environ.get("RAY_ADDRESS"))
+
+
+def _start(workers: int | None) -> None:
+    """Join the cluster, or start a local one: a second time if the first fails."""
+    import ray
+
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    try:
+        if _on_cluster():
+            ray.init(**quiet)
+            return
+        local = {
+            "address": "local",
+            "num_cpus": workers or os.cpu_count(),
+            "include_dashboard": False,
+            "object_store_memory": OBJECT_STORE_BYTES,
+            "_node_ip_address": "127.0.0.1",
+        }
+        try:
+            ray.init(**local, **quiet)
+        except Exception:  # Ray raises bare ones
+            ray.shutdown()
+            ray.init(**local, **quiet)
+    except Exception as error:
+        ray.shutdown()
+        advice = "check RAY_ADDRESS and the token" if _on_cluster() else "run it again to go on"
+        raise JobError(f"Ray did not start: {_first_line(error)}; {advice}") from error
+
+
+def _first_line(error: Exception) -> str:
+    """What an error says, without Ray's pages of logs below it."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+
+
+def _check_alive() -> None:
+    """Raise JobError if a process that a local Ray cannot do without has ended.
+
+    Ray itself notices only after tens of seconds.
+    """
+    for kind, process in _dead_processes():
+        raise JobError(
+            f"{VITAL[kind]} ended with status {process.returncode}, for want of memory perhaps; "
+            "run it again to go on"
+        )
+
+
+def _dead_processes() -> list[tuple[str, Any]]:
+    """Of a local Ray that this process started, the vital ones that have ended, by their kind."""
+    from ray._private import worker
+
+    node: Any = worker._global_node
+    return [dead for dead in node.dead_processes() if dead[0] in VITAL] if node else []
 
 
 def run_tasks(
@@ -152,8 +202,9 @@ def run_actors(
                 Retries.count += retries
                 yield result
         finally:
-            for actor in (*idle, *busy.values()):  # an error leaves them at work
-                ray.kill(actor)
+            if not _dead_processes():  # else nobody is left to end them, and Ray would wait
+                for actor in (*idle, *busy.values()):  # an error leaves them at work
+                    ray.kill(actor)
 
 
 def actors_that_fit(resources: Mapping[str, float], num_gpus: float) -> int:
@@ -199,24 +250,21 @@ def _bounded(
 
     under_way: list[Any] = []
     queue = iter(units)
-    more = True
     while True:
-        while more and len(under_way) < most:
-            try:
-                unit = next(queue)
-            except StopIteration:
-                more = False
-                break
-            under_way.append(start(unit))
-        if not under_way:
-            return
-        (finished,), under_way = ray.wait(under_way, num_returns=1)
-        on_done(finished)
         try:
-            result = ray.get(finished)
+            under_way += map(start, itertools.islice(queue, most - len(under_way)))
+            if not under_way:
+                return
+            ready, under_way = ray.wait(under_way, num_returns=1, timeout=CHECK_SECONDS)
+            _check_alive()
+            if not ready:
+                continue
+            on_done(ready[0])
+            result = ray.get(ready[0])
         except RayTaskError as error:
             raise error.cause if isinstance(error.cause, Exception) else error from None
         except RayError as error:
-            reason = str(error).splitlines()[0]
+            _check_alive()
+            reason = _first_line(error)
             raise JobError(f"Ray gave up on a unit: {reason}; run it again to go on") from error
         yield result
