@@ -223,7 +223,7 @@ def bench_workers(recipe: BuildRecipe) -> None:
             work = partial(build_shard, make_plan(recipe), 1)
             list(run_tasks(work, shards[:8], workers=workers))
             times["build"].append(seconds(lambda: list(run_tasks(work, shards, workers=workers))))  # noqa: B023
-            probing = run_actors(partial(_Prober, top_k), [units[0]] * 4 + units, workers=workers)
+            probing = run_actors(partial(_prober, top_k), [units[0]] * 4 + units, workers=workers)
             for _ in range(4):
                 next(probing)
             times["probe"].append(seconds(lambda: list(probing)))  # noqa: B023
@@ -231,25 +231,21 @@ def bench_workers(recipe: BuildRecipe) -> None:
         print(f"{stage}, two Ray workers against one: {one / two:.2f}x ({one:.1f} s, {two:.1f} s)")
 
 
-class _Prober:
+def _prober(recipe: BuildRecipe) -> Callable[[Unit], int]:
     """A probing worker that writes nothing."""
+    torch.set_num_threads(1)
+    plan, backbone = make_plan(recipe), load(recipe.proposal.backbone or "")
 
-    def __init__(self, recipe: BuildRecipe) -> None:
-        torch.set_num_threads(1)
-        self._config = recipe.proposal
-        self._plan = make_plan(recipe)
-        self._backbone = load(recipe.proposal.backbone or "")
-
-    def __call__(self, unit: Unit) -> int:
-        examples = read_examples(self._plan, Unit(unit.split, 0, 0, 16384))
+    def work(unit: Unit) -> int:
+        examples = read_examples(plan, Unit(unit.split, 0, 0, 16384))
         part = {
             n: getattr(examples, n)[:512] for n in ("target", "editable", "lengths", "example_ids")
         }
         rng = np.random.default_rng(0)
-        probe.probe_examples(
-            self._backbone, dataclasses.replace(examples, **part), self._config, rng
-        )
+        probe.probe_examples(backbone, dataclasses.replace(examples, **part), recipe.proposal, rng)
         return 512
+
+    return work
 
 
 def bench_memory(folder: str) -> None:

@@ -199,8 +199,8 @@ def test_the_command_says_what_is_wrong_in_a_line(settings, tmp_path, capsys):
 def test_a_submitted_job_writes_the_same_predictions(settings, tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(settings | {"run": {}}))
-    with ray_head() as submit:
-        done = submit("python", "-m", "evaluation.evaluate", str(path))
+    with ray_head() as head:
+        done = head.submit("python", "-m", "evaluation.evaluate", str(path))
     assert done.returncode == 0, done.stdout + done.stderr
     run(recipe(settings, output=str(tmp_path / "here")))
     submitted = files(tmp_path / "eval" / "predictions")

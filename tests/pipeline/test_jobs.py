@@ -277,9 +277,9 @@ def test_an_actor_that_lost_its_node_goes_on_where_another_is_done(tmp_path):
 def test_a_submitted_job_runs_as_the_readme_says(tmp_path):
     """`ray job submit --working-dir . -- python -m pipeline.build RECIPE` against a real head."""
     recipe = ROOT / "pipeline" / "recipes" / "sudoku4.yaml"
-    with ray_head() as submit:
+    with ray_head() as head:
         job = ["python", "-m", "pipeline.build", str(recipe.relative_to(ROOT))]
-        done = submit(*job, f"output={tmp_path}/data")
+        done = head.submit(*job, f"output={tmp_path}/data")
     assert done.returncode == 0, done.stdout + done.stderr
     here = command(recipe, f"output={tmp_path}/here", "run.workers=0")
     here.communicate()
