@@ -71,6 +71,6 @@ def with_preset(kind: str, settings: Settings, where: str) -> Settings:
     known = PRESETS.get(kind, {})
     if name is None or not known:  # other suites have no such key, and will say so
         return settings
-    if name not in known:
+    if name not in list(known):  # a list of values has no hash
         raise ValueError(f"{where}: preset must be one of {sorted(known)}, got {name!r}")
     return known[name] | settings

@@ -109,14 +109,16 @@ def register(suite: S) -> S:
     return suite
 
 
-def make_suite(values: Mapping[str, Any], where: str) -> Suite:
+def make_suite(values: Any, where: str) -> Suite:
     """The suite of a recipe's section, `kind` and settings."""
     import evaluation.suites as package
 
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{where}: expected keys and values, got {values!r}")
     settings = dict(values)
     kind = settings.pop("kind", None)
-    if kind not in SUITES:
+    if not isinstance(kind, str) or kind not in SUITES:
         raise ValueError(f"{where}: kind must be one of {sorted(SUITES)}, got {kind!r}")
     return from_mapping(SUITES[kind], with_preset(kind, settings, where), where)

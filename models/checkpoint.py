@@ -74,7 +74,7 @@ def create(settings: Mapping[str, Any], history: HistoryConfig | None = None) ->
     """A new backbone with random weights, from its kind and config: {kind: sudoku, side: 9}."""
     values = dict(settings)
     kind = values.pop("kind", None)
-    if kind not in BACKBONES:
+    if not isinstance(kind, str) or kind not in BACKBONES:
         raise ValueError(f"model: kind must be one of {sorted(BACKBONES)}, got {kind!r}")
     config_type, backbone_type = BACKBONES[kind]
     config = from_mapping(config_type, values, "model")

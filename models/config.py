@@ -5,9 +5,15 @@ Used wherever settings come from a file. Dataclasses check their own ranges; thi
 
 import contextlib
 import dataclasses
+import math
 import types
 from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+MOST_VALUES = 100_000
+"""Values that settings may hold, aliases written out."""
+DEEPEST = 64
+"""Levels that settings may nest."""
 
 
 def from_mapping(kind: type, values: Any, where: str) -> Any:
@@ -66,12 +72,53 @@ def over(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def check_plain(value: Any, where: str) -> None:
+    """Raise ValueError unless YAML and JSON hold a value alike: text, finite numbers of 64 bits,
+    true, false, none, lists and keys that are text; of a bounded size."""
+    waiting, count = [(value, where, 0)], 0
+    while waiting:
+        value, where, depth = waiting.pop()
+        count += 1
+        if depth > DEEPEST or count > MOST_VALUES:
+            raise ValueError(
+                f"{where}: settings hold at most {MOST_VALUES} values in {DEEPEST} levels"
+            )
+        if isinstance(value, Mapping):
+            for key, inner in value.items():
+                if not isinstance(key, str):
+                    raise ValueError(f"{where}: key {key!r} is not text; put it in quotes")
+                waiting.append((key, where, depth + 1))
+                waiting.append((inner, f"{where}: {key}", depth + 1))
+        elif isinstance(value, list | tuple):
+            waiting += [(inner, f"{where}: {i}", depth + 1) for i, inner in enumerate(value)]
+        elif isinstance(value, str):
+            if not _is_unicode(value):
+                raise ValueError(f"{where}: {value!r} holds half of a surrogate pair")
+        elif not _is_plain_scalar(value):
+            raise ValueError(
+                f"{where} must be text, a finite number of 64 bits, true, false, none, a list or "
+                f"keys and values, got {type(value).__name__}; put text in quotes"
+            )
+
+
+def _is_unicode(text: str) -> bool:
+    return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def _is_plain_scalar(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, int):
+        return -(1 << 63) <= value < 1 << 63
+    return value is None
+
+
 def _read(hint: Any, value: Any, where: str) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return _read_union(arguments, value, where)
     if origin is Literal:
-        if value in arguments:
+        if any(type(value) is type(choice) and value == choice for choice in arguments):
             return value
         raise ValueError(f"{where} must be one of {list(arguments)}, got {value!r}")
     if origin is tuple:
@@ -79,16 +126,15 @@ def _read(hint: Any, value: Any, where: str) -> Any:
     if origin is dict:
         if not isinstance(value, Mapping):
             raise ValueError(f"{where} must be keys and values, got {value!r}")
-        if arguments[1] is Any:  # what it may hold is its reader's to say
+        if arguments[1] is Any:  # what else it may hold is its reader's to say
+            check_plain(value, where)
             return dict(value)
         return {str(k): _read(arguments[1], v, f"{where}: {k}") for k, v in value.items()}
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return from_mapping(hint, value, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        try:
+        with contextlib.suppress(OverflowError):
             return float(value)
-        except OverflowError as error:
-            raise ValueError(f"{where} must be float, got an integer beyond its range") from error
     if type(value) is hint:  # not isinstance: true is no number
         return value
     raise ValueError(f"{where} must be {_name(hint)}, got {value!r}")
@@ -106,7 +152,10 @@ def _read_tuple(arguments: tuple[Any, ...], value: Any, where: str) -> tuple[Any
 
 
 def _read_union(choices: tuple[Any, ...], value: Any, where: str) -> Any:
-    if isinstance(value, Mapping) and not any(get_origin(choice) is dict for choice in choices):
+    if isinstance(value, Mapping):
+        sections = [choice for choice in choices if get_origin(choice) is dict]
+        if sections:
+            return _read(sections[0], value, where)
         return from_mapping(_choose(choices, value, where), value, where)
     for choice in choices:
         with contextlib.suppress(ValueError):

@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -54,18 +54,29 @@ class Retries:
 
 
 def file_hash(uri: str) -> str:
-    """A short hash of a file's bytes, wherever it is."""
+    """A short hash of a file's bytes, wherever it is; ValueError if it cannot be read."""
 
-    def read() -> str:
-        fs, path = fsspec.core.url_to_fs(uri)
+    def read(fs: Any, path: str) -> str:
         total = hashlib.sha256()
         with fs.open(path, "rb") as file:
             while block := file.read(1 << 20):
                 total.update(block)
         return total.hexdigest()[:16]
 
+    return _read_anywhere(uri, read)
+
+
+def read_file(uri: str) -> bytes:
+    """All bytes of a file, wherever it is; ValueError if it cannot be read."""
+    return _read_anywhere(uri, lambda fs, path: fs.cat_file(path))
+
+
+def _read_anywhere(uri: str, read: Callable[[Any, str], T]) -> T:
     try:
-        return retried(read)
+        fs, path = open_file_system(uri)
+        return retried(lambda: read(fs, path))
+    except StorageError as error:
+        raise ValueError(str(error)) from error
     except Exception as error:  # whatever the file system's package raises
         reason = getattr(error, "strerror", None) or error
         raise ValueError(f"cannot read {uri}: {reason}") from error
@@ -119,14 +130,22 @@ def _may_pass(error: Exception) -> bool:
     return True
 
 
+def open_file_system(uri: str) -> tuple[Any, str]:
+    """The file system of a path or URI, and the path in it."""
+    try:
+        return fsspec.core.url_to_fs(uri)
+    except Exception as error:  # each of some forty kinds has its own, TypeErrors among them
+        raise StorageError(
+            f"cannot use {uri}: {error or type(error).__name__}; check the address and that its "
+            "package is installed"
+        ) from error
+
+
 class Storage:
     """A folder that names are relative to. Cheap to make, so workers make their own."""
 
     def __init__(self, uri: str) -> None:
-        try:
-            self._fs, root = fsspec.core.url_to_fs(uri)
-        except (ValueError, ImportError) as error:
-            raise StorageError(f"cannot use {uri}: {error}") from error
+        self._fs, root = open_file_system(uri)
         self._root = root.rstrip("/")
         self.is_local = isinstance(self._fs, LocalFileSystem)
         protocol = self._fs.protocol if isinstance(self._fs.protocol, str) else self._fs.protocol[0]

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.rows import Examples, Vocabulary, hash_share
-from pipeline.storage import absolute, file_hash
+from pipeline.storage import absolute, file_hash, read_file
 
 Boards = NDArray[np.integer]
 
@@ -281,11 +280,9 @@ def _random_lines(count: int, side: int, rng: np.random.Generator) -> NDArray[np
 @functools.lru_cache(maxsize=2)
 def read_boards(path: str, side: int) -> Boards:
     """The solved boards of a file, a line of digits each, [B, N]; bad lines are named."""
+    data = read_file(path)
     try:
-        with fsspec.open(path, "rt") as file:
-            lines = [(n, line) for n, line in enumerate(file, 1) if line.strip()]
-    except OSError as error:
-        raise ValueError(f"cannot read boards from {path}: {error.strerror or error}") from error
+        lines = [(n, x) for n, x in enumerate(data.decode().splitlines(), 1) if x.strip()]
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not a text file of boards: {error}") from error
     boards, bad = [], []

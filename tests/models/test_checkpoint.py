@@ -230,3 +230,9 @@ def test_a_folder_that_may_not_be_read_is_named(folder):
         if is_root:
             os.seteuid(0)
         folder.parent.chmod(0o700)
+
+
+@pytest.mark.parametrize("kind", [[1], {"a": 1}, 5, None, "chess"])
+def test_a_kind_that_is_no_backbone_is_named(kind):
+    with pytest.raises(ValueError, match="model: kind must be one of .*, got "):
+        create({"kind": kind})

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import resource
 import socket
 import subprocess
@@ -10,7 +11,8 @@ import sys
 import pytest
 
 from pipeline import storage as storage_module
-from pipeline.storage import Retries, Storage, StorageError
+from pipeline.sources.sudoku import read_boards
+from pipeline.storage import Retries, Storage, StorageError, file_hash
 from tests.pipeline.faults import FaultyFileSystem
 
 
@@ -201,3 +203,26 @@ def test_a_creation_that_seemed_to_fail_is_no_other_writer(failing, monkeypatch)
 
     monkeypatch.setattr(FaultyFileSystem, "pipe_file", lose_answer)
     assert storage.create("a.json", b"mine")
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "zip://a::b", "tar://a::b", "zip://::", "zip://a::s3://b/c", "nosuch://x",
+        "simplecache::nosuch://x", "dask://x", "sftp://h/x", "ftp://127.0.0.1:1/x",
+        "reference://x", "jupyter://x", "dbfs://x", "dir://x", "generic://x",
+    ],
+)  # fmt: skip
+def test_addresses_that_no_file_system_takes_are_named(uri, monkeypatch):
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(StorageError, match=f"^cannot use {re.escape(uri)}: .*; check the address"):
+        Storage(uri)
+    with pytest.raises(ValueError, match=f"^cannot use {re.escape(uri)}: "):
+        file_hash(uri)
+    with pytest.raises(ValueError, match=f"^cannot use {re.escape(uri)}: "):
+        read_boards(uri, 4)
+
+
+def test_storage_that_cannot_be_written_is_named():
+    with pytest.raises(StorageError, match="cannot write http:.*; make room or choose another"):
+        Storage("http://127.0.0.1:1/x").write("name", b"")
