@@ -14,6 +14,7 @@ from models.checkpoint import outline
 from pipeline.command import plain
 from pipeline.manifest import MANIFEST
 from pipeline.storage import Storage
+from training.deepspeed_config import check_deepspeed
 from training.estimate import estimate
 from training.plan import make_plan, micro_batch_size
 from training.recipe import TrainRecipe
@@ -39,6 +40,7 @@ class Machine:
 
 def describe(recipe: TrainRecipe, machine: Machine) -> str:
     """The resolved recipe, and the plan as comments."""
+    check_deepspeed(recipe.engine)
     lines = [yaml.safe_dump(plain(recipe), sort_keys=False).rstrip()]
     length = machine.length
     if Storage(recipe.shards).exists(MANIFEST):

@@ -24,6 +24,7 @@ import psutil
 import torch
 
 from pipeline.recipe import load_recipe
+from training.deepspeed_config import check_deepspeed
 from training.recipe import TrainRecipe
 from training.run_folder import RunFolder
 from training.train import add_arguments, dry_run
@@ -49,6 +50,7 @@ def main(argv: list[str] | None = None) -> None:
     settings = dict(os.environ) if arguments.hostfile else environment(ranks)
     try:  # before any process is started
         recipe = load_recipe(TrainRecipe, arguments.recipe, arguments.overrides)
+        check_deepspeed(recipe.engine)
     except ValueError as error:
         parser.exit(2, f"remask train: {error}\n")
     raise SystemExit(launch(command, settings, RunFolder(recipe.output).stop))

@@ -12,6 +12,7 @@ from models import Backbone, HistoryConfig, create, fingerprint, load
 from models.adapter import add_lora, is_adapter
 from models.checkpoint import outline
 from models.guidance import edit_layout
+from training.deepspeed_config import check_deepspeed
 from training.loader import Loader, Order
 from training.objective import num_chunks
 from training.recipe import TrainRecipe
@@ -81,6 +82,7 @@ def make_plan(recipe: TrainRecipe, world: World, *, has_weights: bool = True) ->
         raise ValueError(
             f"start {recipe.start} is an adapter; make a model of it first with `remask merge`"
         )
+    check_deepspeed(recipe.engine)
     train = ShardSet(recipe.shards, "train")
     held_out = None
     if recipe.held_out.every and "held_out" in train.splits:

@@ -13,6 +13,7 @@ from models.checkpoint import (
     CONFIG,
     WEIGHTS,
     check_target,
+    create,
     fingerprint,
     is_shipped,
     outline,
