@@ -24,6 +24,7 @@ from models.history import HistoryState
 from pipeline.bench import seconds
 from pipeline.jobs import ray_session, run_actors
 from pipeline.memory import keep_memory
+from pipeline.terminal import fail
 
 BOARDS = 1000
 BATCH = 128
@@ -47,7 +48,7 @@ def main(argv: list[str] | None = None) -> None:
         model = load(arguments.checkpoint)
         SudokuSuite().check(model)
     except ValueError as error:
-        parser.exit(2, f"{parser.prog}: {error}\n")
+        fail(parser.prog, 2, error)
     print(f"{platform.machine()}, one thread, torch {torch.__version__}")
     torch.set_num_threads(1)
     keep_memory()

@@ -24,6 +24,7 @@ from evaluation.nearest import Outlook, outlook
 from evaluation.suites.sudoku import SudokuSuite
 from pipeline.jobs import JobError, run_tasks
 from pipeline.progress import Meter
+from pipeline.terminal import fail
 
 WRONG = {4: (1, 4), 9: (4, 20)}
 """Least and most wrong cells when none are asked for, by side."""
@@ -43,9 +44,9 @@ def main(argv: list[str] | None = None) -> None:
         )
         outlooks = find_outlooks(suite, arguments.workers)
     except ValueError as error:
-        parser.exit(2, f"{parser.prog}: {error}\n")
+        fail(parser.prog, 2, error)
     except JobError as error:
-        parser.exit(1, f"{parser.prog}: {error}\n")
+        fail(parser.prog, 1, error)
     print(describe(outlooks, low, high))
 
 

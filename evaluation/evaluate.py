@@ -12,7 +12,6 @@ import dataclasses
 import functools
 import io
 import json
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -21,7 +20,6 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from rich.console import Console
 
 from evaluation.recipe import EvalRecipe
 from evaluation.results import EVALUATION_FILE, SCORES_FILE, SHOWCASE_FILE
@@ -35,6 +33,7 @@ from pipeline.jobs import run_actors
 from pipeline.progress import Meter, Summary
 from pipeline.provenance import provenance
 from pipeline.storage import Storage, StorageError, absolute, check_kept
+from pipeline.terminal import make_console, say
 
 
 def make_worker(recipe: EvalRecipe) -> Callable[[Chunk], tuple[int, int]]:
@@ -83,7 +82,7 @@ def run(recipe: EvalRecipe) -> Summary:
     for folder in {r.folder for r in runs}:
         storage.sweep(folder)
     scores = write_results(recipe, storage, runs)
-    console = Console()
+    console = make_console()
     for table in make_tables(scores, recipe.tables):
         print_table(console, table)
     return meter.summary(len(todo), storage.path(SCORES_FILE))
@@ -98,10 +97,10 @@ def write_results(recipe: EvalRecipe, storage: Storage, runs: list[Run]) -> pl.D
         facts.append(_facts(item, predictions))
         if reasons := facts[-1]["left_out"]:
             name = f"{item.suite_name}, {item.checkpoint}, {item.decoder_name}"
-            print(
+            say(
                 f"eval: {name}: {len(reasons)} of {item.suite.num_samples} samples left out, named "
                 f"in {storage.path(EVALUATION_FILE)}",
-                file=sys.stderr,
+                to_stderr=True,
             )
         if item.member == 0:
             names = {

@@ -15,6 +15,7 @@ from evaluation.page import render
 from evaluation.results import read_evaluation
 from pipeline.images import to_png
 from pipeline.storage import Storage, StorageError
+from pipeline.terminal import fail, say
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -33,10 +34,10 @@ def main(argv: list[str] | None = None) -> None:
             sheet = to_png(draw_sheet(read_evaluation(arguments.folders[0])))
             _write(arguments.sheet, sheet, "--sheet")
     except ValueError as error:
-        parser.exit(2, f"remask report: {' '.join(str(error).split())}\n")
+        fail("remask report", 2, error)
     except StorageError as error:
-        parser.exit(1, f"remask report: {error}\n")
-    print(f"report: {written}")
+        fail("remask report", 1, error)
+    say(f"report: {written}")
 
 
 def write_report(folders: list[str], output: str | None = None) -> str:

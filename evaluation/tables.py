@@ -15,6 +15,7 @@ from rich.text import Text
 
 from evaluation.members import Estimate, combine
 from evaluation.recipe import RowConfig, TableConfig
+from pipeline.terminal import visible
 
 SCORES = pl.Schema(
     {
@@ -134,16 +135,16 @@ def print_table(console: Console, table: Table) -> None:
 
 def _rich_table(table: Table, between: str, *, is_turned: bool = False) -> RichTable:
     headings, lines = table.grid(is_turned=is_turned)
-    out = RichTable(title=Text(table.title), box=box.SIMPLE_HEAD, title_justify="left")
-    out.caption = Text(table.note) if table.note else None
+    out = RichTable(title=Text(visible(table.title)), box=box.SIMPLE_HEAD, title_justify="left")
+    out.caption = Text(visible(table.note)) if table.note else None
     out.add_column()
     is_split = [any(cells[i].quoted for _, cells in lines) for i in range(len(headings))]
     for heading, split in zip(headings, is_split, strict=True):
-        out.add_column(Text(heading), justify="right")
+        out.add_column(Text(visible(heading)), justify="right")
         if split:
             out.add_column(Text("quoted"), justify="right")
     for label, cells in lines:
-        shown = [Text(label)]
+        shown = [Text(visible(label))]
         for cell, split in zip(cells, is_split, strict=True):
             star, style = ("*", "bold") if cell.is_best else ("", "")
             value = f"{star}{cell.text or NOTHING}"

@@ -17,6 +17,7 @@ from models import Backbone, LladaConfig, LladaMDM
 from models.history import HistoryConfig, HistoryState
 from pipeline.bench import seconds
 from pipeline.memory import keep_memory
+from pipeline.terminal import fail
 
 REPEATS = 3
 VOCABULARY = 8192
@@ -38,7 +39,7 @@ def main(argv: list[str] | None = None) -> None:
     try:
         model = make_model(arguments.width, arguments.layers, PROMPT + arguments.gen_length)
     except ValueError as error:
-        parser.exit(2, f"{parser.prog}: {error}\n")
+        fail(parser.prog, 2, error)
     size = sum(x.numel() for x in model.parameters()) / 1e6
     print(f"{platform.machine()}, one thread, torch {torch.__version__}, {size:.1f}M parameters")
     compare(model, arguments.answers, arguments.gen_length)

@@ -11,11 +11,12 @@ import time
 from collections.abc import Iterator
 
 import torch
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from evaluation.sandbox import find_escapes, is_available
 from kernels.build import native
+from pipeline.terminal import make_console, visible
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -25,8 +26,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.parse_args(argv)
     table = Table("", "item", "found", box=None, pad_edge=False)
     for good, item, found in findings():
-        table.add_row("[green]✓[/]" if good else "[yellow]–[/]", item, found)
-    Console().print(table)
+        mark = Text("✓", "green") if good else Text("–", "yellow")
+        table.add_row(mark, item, visible(found))
+    make_console().print(table)
 
 
 def findings() -> Iterator[tuple[bool, str, str]]:

@@ -11,7 +11,6 @@ prompt, an empty canvas is filled in.
 """
 
 import argparse
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -28,6 +27,7 @@ from pipeline.images import ImageFile, Picture, to_png
 from pipeline.recipe import BuildRecipe, load_recipe
 from pipeline.sources.image_edit import ImageEditSource
 from pipeline.storage import Storage, StorageError
+from pipeline.terminal import complain, fail, say
 
 FILL_STEPS = 16
 """Of an empty canvas, unless it is said."""
@@ -114,16 +114,16 @@ def main(argv: list[str] | None = None) -> None:
         edits.check_model(backbone)
         unknown = edits.unknown_words(arguments.instruction)
         if unknown:
-            print(f"remask edit: the model knows no {', '.join(unknown)}", file=sys.stderr)
+            complain("remask edit", f"the model knows no {', '.join(unknown)}")
         edit = edit_picture(backbone, edits, file, arguments.instruction, decoder)
         for path, picture in ((arguments.output, edit.picture), (arguments.mask, edit.mask)):
             if path is not None:
                 _write(path, picture)
     except (CheckpointError, ValueError) as error:
-        parser.exit(2, f"remask edit: {error}\n")
+        fail("remask edit", 2, error)
     except StorageError as error:
-        parser.exit(1, f"remask edit: {error}\n")
-    print(
+        fail("remask edit", 1, error)
+    say(
         f"{arguments.output}: {edit.remasked} of {edit.cells} cells re-masked, "
         f"{edit.forward_passes} forward passes"
     )

@@ -14,6 +14,7 @@ import importlib.util
 import sys
 
 from models.folder import CheckpointError
+from pipeline.terminal import fail
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -32,8 +33,7 @@ def main(argv: list[str] | None = None) -> None:
     try:
         importlib.import_module("lm_eval.__main__").cli_evaluate()
     except CheckpointError as error:
-        print(f"remask harness: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        fail("remask harness", 2, error)
 
 
 if __name__ == "__main__":

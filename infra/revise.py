@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rich.console import Console
 
 from infra.boards import show_revision
 from models import CheckpointError, Revision, RevisionPolicy, SudokuMDM, load, revise
 from pipeline.sources.sudoku import conflict_cells, parse_board
+from pipeline.terminal import fail, make_console
 
 BAD_LINES_SHOWN = 3
 
@@ -69,8 +69,8 @@ def main(argv: list[str] | None = None) -> None:
             batch_size=arguments.batch_size,
         )
     except (CheckpointError, ValueError) as error:
-        parser.exit(2, f"remask revise: {error}\n")
-    console = Console(stderr=True, highlight=False)
+        fail("remask revise", 2, error)
+    console = make_console(to_stderr=True)
     for row, board in enumerate(revision.tokens.tolist()):
         if arguments.show:
             show_revision(console, revision, row)

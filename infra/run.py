@@ -18,10 +18,10 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from pipeline.recipe import load_recipe
+from pipeline.terminal import fail, make_console, say, visible
 
 STOPPED = 130
 """Status of what Ctrl-C has ended."""
@@ -67,13 +67,14 @@ def main(argv: list[str] | None = None) -> None:
         stages = with_overrides(recipe.stages, arguments.overrides)
         recipes_of(stages)
     except ValueError as error:
-        parser.exit(2, f"remask run: {error}\n")
-    console = Console(stderr=True, highlight=False)
+        fail("remask run", 2, error)
+    console = make_console(to_stderr=True)
     for number, stage in enumerate(stages, 1):
         if arguments.dry_run:
-            print(shlex.join(["remask", *stage]))
+            say(shlex.join(["remask", *stage]))
             continue
-        console.print(f"[bold]{number} of {len(stages)}[/]  remask {escape(shlex.join(stage))}")
+        command = visible(shlex.join(["remask", *stage]))
+        console.print(Text.assemble((f"{number} of {len(stages)}", "bold"), f"  {command}"))
         status = _run(stage)
         if status == STOPPED:
             said = f"remask run: stopped in stage {number}, {stage[0]}"

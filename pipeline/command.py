@@ -14,6 +14,7 @@ from pipeline.memory import keep_memory
 from pipeline.progress import Summary
 from pipeline.recipe import BuildRecipe, load_recipe
 from pipeline.storage import StorageError
+from pipeline.terminal import fail, say
 
 
 def main_for(
@@ -42,11 +43,11 @@ def main_for(
             print(f"# {verb}: {len(units)} units")
             return
         keep_memory()
-        print(run(recipe))
+        say(run(recipe))
     except ValueError as error:
-        parser.exit(2, f"remask {verb}: {error}\n")
+        fail(f"remask {verb}", 2, error)
     except (StorageError, JobError) as error:
-        parser.exit(1, f"remask {verb}: {error}\n")
+        fail(f"remask {verb}", 1, error)
     except KeyboardInterrupt:
         print(f"remask {verb}: stopped; run it again to go on", file=sys.stderr)
         raise SystemExit(130) from None

@@ -18,7 +18,6 @@ from itertools import islice
 from typing import Any
 
 import polars as pl
-from rich.console import Console
 from rich.text import Text
 
 from pipeline.manifest import ROWS, SHARDS, open_manifest, read_files
@@ -27,6 +26,7 @@ from pipeline.proposal import PROBABILITY_FLOOR
 from pipeline.provenance import PROVENANCE, RECIPE, read_json
 from pipeline.rows import Row, decode_trajectories, read_rows, states
 from pipeline.storage import Storage, StorageError
+from pipeline.terminal import fail, make_console, say, visible
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -55,9 +55,9 @@ def main(argv: list[str] | None = None) -> None:
             case "tv-bound":
                 print_table(tv_bound(table).lazy())
     except (ValueError, pl.exceptions.PolarsError) as error:
-        parser.exit(2, f"remask shards: {str(error).splitlines()[0]}\n")
+        fail("remask shards", 2, str(error).partition("\n")[0])
     except StorageError as error:
-        parser.exit(1, f"remask shards: {error}\n")
+        fail("remask shards", 1, error)
 
 
 def select(table: pl.LazyFrame, where: str | None) -> pl.LazyFrame:
@@ -71,8 +71,12 @@ def query(table: pl.LazyFrame, sql: str) -> pl.LazyFrame:
 
 
 def print_table(table: pl.LazyFrame) -> None:
+    """Print all rows and columns, text in them escaped."""
+    text = pl.col(pl.String)
+    frame = table.collect().with_columns(text.map_elements(visible, return_dtype=pl.String))
     with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=10_000, fmt_str_lengths=64):
-        print(table.collect())
+        for line in str(frame).split("\n"):  # names of columns and nested text are left
+            say(line)
 
 
 def show(uri: str, table: pl.LazyFrame, place: list[str]) -> None:
@@ -86,8 +90,8 @@ def show(uri: str, table: pl.LazyFrame, place: list[str]) -> None:
     row = next(islice(read_rows(path), int(place[1]), None), None)
     if row is None:
         raise ValueError(f"{place[0]} has {found['rows'][0]} rows, got {place[1]}")
-    console = Console()
-    console.print(f"{row.example_id}: {len(row.target)} tokens, prompt {row.prompt_length}")
+    console = make_console()
+    say(f"{row.example_id}: {len(row.target)} tokens, prompt {row.prompt_length}")
     for line in state_lines(row):
         console.print(line, soft_wrap=True)
 
@@ -119,13 +123,13 @@ def report_problems(uri: str, where: str | None, repair: bool) -> int:
     with Meter("verify", len(rows)) as meter:
         for row in rows.iter_rows(named=True):
             if faults := verify_shard(uri, row):
-                problems[row["path"]] = "\n".join(faults)
+                problems[row["path"]] = "; ".join(faults)
             meter.add(row["rows"], row["tokens"])
     if repair:
         storage.remove(problems)
     lines = [*problems.values(), *verify_whole(storage, table)]
     for line in lines:
-        print(line)
+        say(line)
     if problems and repair:
         print("what is bad is removed; run the build again to make it anew")
     if not lines:

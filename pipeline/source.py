@@ -5,7 +5,6 @@ python -m pipeline.source pipeline/recipes/sudoku.yaml source.train=100000
 """
 
 import dataclasses
-import sys
 from functools import partial
 
 from pipeline.command import main_for
@@ -15,6 +14,7 @@ from pipeline.progress import Meter, Summary
 from pipeline.recipe import BuildRecipe
 from pipeline.rows import ExampleFile, Examples, encode_examples
 from pipeline.storage import Storage
+from pipeline.terminal import say
 from pipeline.trajectory import Ints
 
 LEFT_OUT, UNCHANGED = ".left_out.txt", ".unchanged.txt"
@@ -80,7 +80,7 @@ def run(recipe: BuildRecipe, plan: Plan | None = None) -> Summary:
     plan.examples.sweep("")
     if unchanged:
         where = plan.examples.path(f"*{UNCHANGED}")
-        print(f"source: {unchanged:,} edits of nothing are kept; {where}", file=sys.stderr)
+        say(f"source: {unchanged:,} edits of nothing are kept; {where}", to_stderr=True)
     if meter.rows == 0 and len(todo) == len(units):
         plan.examples.remove(f"{unit.name}.parquet" for unit in units)
         why = _first_reason(plan) or "raise source.max_length or mend the templates"

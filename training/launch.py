@@ -24,6 +24,7 @@ import psutil
 import torch
 
 from pipeline.recipe import load_recipe
+from pipeline.terminal import fail
 from training.deepspeed_config import check_deepspeed
 from training.recipe import TrainRecipe
 from training.run_folder import RunFolder
@@ -52,7 +53,7 @@ def main(argv: list[str] | None = None) -> None:
         recipe = load_recipe(TrainRecipe, arguments.recipe, arguments.overrides)
         check_deepspeed(recipe.engine)
     except ValueError as error:
-        parser.exit(2, f"remask train: {error}\n")
+        fail("remask train", 2, error)
     raise SystemExit(launch(command, settings, RunFolder(recipe.output).stop))
 
 

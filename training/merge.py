@@ -8,6 +8,7 @@ import argparse
 from models import CheckpointError, load, save
 from models.adapter import has_adapter, merge
 from models.checkpoint import check_target
+from pipeline.terminal import fail, say
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -24,8 +25,8 @@ def main(argv: list[str] | None = None) -> None:
             raise CheckpointError(f"{arguments.adapter} is no adapter, but a whole model")
         save(merge(backbone), arguments.output)
     except CheckpointError as error:
-        parser.exit(2, f"remask merge: {error}\n")
-    print(f"merged: {arguments.output}")
+        fail("remask merge", 2, error)
+    say(f"merged: {arguments.output}")
 
 
 if __name__ == "__main__":

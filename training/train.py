@@ -9,12 +9,12 @@ Kill it anywhere and start it again: it goes on from its last checkpoint as if n
 
 import argparse
 import contextlib
-import sys
 from typing import NoReturn
 
 from pipeline.memory import keep_memory
 from pipeline.recipe import load_recipe
 from pipeline.storage import StorageError
+from pipeline.terminal import complain, say
 from training.recipe import TrainRecipe
 from training.world import TrainingError, World
 
@@ -60,7 +60,9 @@ def dry_run(arguments: argparse.Namespace, ranks: int) -> None:
 
     try:
         recipe = load_recipe(TrainRecipe, arguments.recipe, arguments.overrides)
-        print(describe(recipe, Machine(ranks, arguments.length, arguments.gpu_memory)))
+        machine = Machine(ranks, arguments.length, arguments.gpu_memory)
+        for line in describe(recipe, machine).split("\n"):
+            say(line)
     except ValueError as error:
         _exit(2, error)
     except StorageError as error:
@@ -84,15 +86,15 @@ def run(path: str, overrides: list[str]) -> None:
             outcome = train(plan, folder, world)
         except (ValueError, StorageError, TrainingError) as error:
             where = f"rank {world.rank}: " if world.size > 1 else ""
-            print(f"remask train: {where}{error}", file=sys.stderr)
+            complain("remask train", f"{where}{error}")
             raise SystemExit(1) from error
         if world.is_first:
-            print(outcome)
+            say(outcome)
 
 
 def _exit(status: int, error: Exception) -> NoReturn:
     if World.from_environment().is_first:  # the others found the same
-        print(f"remask train: {error}", file=sys.stderr)
+        complain("remask train", error)
     raise SystemExit(status)
 
 
