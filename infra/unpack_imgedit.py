@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from models.folder import check_inside
+from pipeline.terminal import fail, say
 
 PART = re.compile(r"(?P<archive>.+)\.tar(\.split\.(?P<number>.*))?")
 REPLACED = "results_replace_part0"
@@ -30,20 +31,20 @@ def main(argv: list[str] | None = None) -> None:
     folder = parser.parse_args(argv).folder / "Singleturn"
     archives = find_archives(folder)
     if not archives:
-        parser.exit(
+        fail(
+            "unpack_imgedit",
             2,
-            f"unpack_imgedit: {folder} has no archives; name the folder that ImgEdit was "
-            "downloaded to\n",
+            f"{folder} has no archives; name the folder that ImgEdit was downloaded to",
         )
     for name, parts in archives.items():
         done = folder / f".{name}.unpacked"
         if done.exists():
             continue
-        print(name)
+        say(name)
         try:
             unpack(name, parts, folder)
         except (ValueError, OSError, tarfile.TarError) as error:
-            parser.exit(1, f"unpack_imgedit: {name}: {error}; download it again\n")
+            fail("unpack_imgedit", 1, f"{name}: {error}; download it again")
         done.touch()
 
 

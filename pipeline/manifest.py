@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from models.folder import check_inside
 from pipeline.storage import Storage, StorageError
@@ -113,7 +115,7 @@ def read_files(storage: Storage) -> ManifestFiles:
     if storage.exists(MANIFEST):
         try:
             closed = _read_manifest(storage.read(MANIFEST))
-        except (ValueError, OSError, pl.exceptions.PolarsError) as error:
+        except (ValueError, OSError, pa.ArrowException, pl.exceptions.PolarsError) as error:
             problems[MANIFEST] = _damaged(storage, MANIFEST, error)
     names = sorted(f"{ROWS}/{x}" for x in storage.names(ROWS) if x.endswith(".json"))
     for name, data in zip(names, storage.read_all(names), strict=True):
@@ -128,7 +130,8 @@ def read_files(storage: Storage) -> ManifestFiles:
 
 
 def _read_manifest(data: bytes) -> pl.DataFrame:
-    table = pl.read_parquet(io.BytesIO(data))
+    # By Arrow: Polars' own reader panics at some damaged files.
+    table = pl.DataFrame(pq.read_table(pa.BufferReader(data)))
     if table.schema != pl.Schema(SCHEMA):
         lacking = sorted({*SCHEMA} - {*table.columns})
         raise ValueError(f"it lacks the columns {lacking}" if lacking else "its columns differ")

@@ -34,7 +34,7 @@ from pipeline.edits.named import read_named
 from pipeline.edits.pair import EditPair, check_numbers, split_words
 from pipeline.images import ImageError, ImageFile, Size, nearest_size, sizes_of_area
 from pipeline.rows import hash_share
-from pipeline.storage import absolute, file_hash
+from pipeline.storage import absolute, file_hash, open_file_system
 
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 TABLES = ("edits.jsonl", "Parquet/*.parquet", "*.parquet", "*.jsonl")
@@ -190,7 +190,7 @@ def _folder(data: str) -> str:
 @functools.lru_cache(maxsize=4)
 def _table_files(data: str) -> tuple[str, ...]:
     """The tables of a folder, or those that a path with wildcards names; none for a hub name."""
-    fs, path = fsspec.core.url_to_fs(data)
+    fs, path = open_file_system(data)
     wanted = [path] if PurePosixPath(data).suffix in FORMATS else [f"{path}/{x}" for x in TABLES]
     if wanted != [path] and not fs.isdir(path):
         return ()

@@ -4,11 +4,9 @@ A table may come from anywhere, so what it names decides nothing: without the re
 makes this process open a file elsewhere on the machine, or talk to a server.
 """
 
-import fsspec
-
 from models.folder import check_inside
 from pipeline.images import ImageError, ImageFile
-from pipeline.storage import StorageError, retried
+from pipeline.storage import StorageError, open_file_system, retried
 
 ROOTS = ("", "Singleturn/", "Multiturn/")
 """Where in the folder of pictures a path may begin."""
@@ -36,12 +34,12 @@ def read_named(path: str, folder: str, schemes: tuple[str, ...], row: str) -> Im
                     f"{row} names {path!r}, which is outside {folder}; name its scheme in "
                     "`schemes` to read it all the same"
                 )
-            places = [fsspec.core.url_to_fs(path)]
+            places = [open_file_system(path)]
         else:
-            fs, root = fsspec.core.url_to_fs(folder)
+            fs, root = open_file_system(folder)
             inside = check_inside(path.removeprefix(f"{folder}/").lstrip("/"))
             places = [(fs, f"{root.rstrip('/')}/{start}{inside}") for start in ROOTS]
-    except (ValueError, ImportError) as error:
+    except (ValueError, StorageError) as error:
         raise ImageError(f"{row}: {error}") from error
     for fs, place in places:
         try:
