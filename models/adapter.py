@@ -3,6 +3,7 @@
     adapter_config.json          as peft writes it
     adapter_model.safetensors    the matrices
     adapter.json                 the model they belong to, its fingerprint, the history settings
+    SHA256SUMS                   of the files above
 
 peft is imported only when there is an adapter to read or make.
 """

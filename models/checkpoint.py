@@ -3,6 +3,7 @@
     config.json          format, backbone kind, its config, the history settings
     model.safetensors    one tensor per parameter
     README.md            where it comes from, if it was trained by a recipe
+    SHA256SUMS           of the files above; `load` checks those it reads
 
 Folders as LLaDA, Lumina-DiMOO, Dream and masked language models are published are read too
 (`published.py`). Nothing is unpickled and no code is run from a checkpoint. A folder appears whole
@@ -25,7 +26,13 @@ from models import adapter
 from models.backbone import Backbone
 from models.config import from_mapping
 from models.dream import DreamConfig, DreamMDM
-from models.folder import CheckpointError, check_replaceable, reads_folder, replaced
+from models.folder import (
+    CheckpointError,
+    check_replaceable,
+    check_sums,
+    reads_folder,
+    replaced,
+)
 from models.history import HistoryConfig
 from models.llada import LladaConfig, LladaMDM
 from models.lumina import LuminaConfig, LuminaMDM
@@ -145,10 +152,12 @@ def load(
             )
         backbone = load(settings.base, device=device, dtype=dtype)
         adapter.put_on(backbone, folder, settings)
+        check_sums(folder, [folder / name for name in adapter.FILES])
     else:
         shape = _read_shape(folder)
         backbone = _on_meta(folder, shape)
         read_weights(backbone, folder, shape.rename, device, dtype)
+        check_sums(folder, [folder / CONFIG, *weight_files(folder)])
     backbone.history = history or backbone.history
     return backbone.to(device).eval()  # buffers follow the weights
 

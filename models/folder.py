@@ -1,18 +1,28 @@
-"""Folders that appear whole or not at all, and replace nothing but their own kind; and names in
-files that stay below their folder."""
+"""Folders that appear whole or not at all, replace nothing but their own kind, and name no file
+outside themselves.
+
+Beside its files a folder has their checksums in SHA256SUMS, which `sha256sum -c` reads too. Without
+it, as others publish them, a folder is read as it is.
+"""
 
 import contextlib
 import functools
+import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 StrPath = str | os.PathLike[str]
 P = ParamSpec("P")
 R = TypeVar("R")
+
+SUMS = "SHA256SUMS"
+_HASHERS = 4
+"""Files hashed at once."""
 
 
 class CheckpointError(ValueError):
@@ -48,6 +58,7 @@ def replaced(path: str | os.PathLike[str], names: Sequence[str]) -> Iterator[Pat
     aside.mkdir()
     try:
         yield aside
+        _seal(aside)
         if folder.exists():  # a kill between the two renames leaves the old one beside, whole
             old = aside.with_name(f"{aside.name}.old")
             folder.rename(old)
@@ -55,6 +66,7 @@ def replaced(path: str | os.PathLike[str], names: Sequence[str]) -> Iterator[Pat
             shutil.rmtree(old)
         else:
             aside.rename(folder)
+        flush(folder.parent)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -67,7 +79,7 @@ def check_replaceable(path: str | os.PathLike[str], names: Sequence[str]) -> Non
         return
     others = ["it is a file"]
     if folder.is_dir():
-        others = sorted(x.name for x in folder.iterdir() if x.name not in names)
+        others = sorted(x.name for x in folder.iterdir() if x.name not in (*names, SUMS))
     if others:
         raise CheckpointError(
             f"{folder} is more than a checkpoint ({', '.join(others[:3])}); choose another folder"
@@ -93,10 +105,55 @@ def check_inside(name: object) -> str:
     return name
 
 
-def sync_folder(folder: str | os.PathLike[str]) -> None:
-    """Make what was created or renamed in a folder outlast a loss of power."""
-    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def check_sums(folder: Path, paths: Iterable[Path]) -> None:
+    """Raise CheckpointError if one of these files is not as SHA256SUMS, if there is one, has it."""
+    if not (folder / SUMS).is_file():
+        return
+    sums = {}
+    for line in (folder / SUMS).read_text(errors="replace").splitlines():
+        expected, _, name = line.partition(" ")
+        sums[name.lstrip(" *")] = expected
+    listed = [x for x in paths if x.name in sums]
+    for path, found in zip(listed, sha256_of(listed), strict=True):
+        if found != sums[path.name]:
+            raise CheckpointError(
+                f"{path} does not match its checksum in {SUMS}: it is damaged, or was changed; get "
+                f"it anew, or remove {SUMS} if the change is yours"
+            )
+
+
+def sha256_of(paths: Sequence[Path]) -> list[str]:
+    """The checksum of each file, several at once."""
+    with ThreadPoolExecutor(_HASHERS) as pool:
+        return list(pool.map(_sha256, paths))
+
+
+def flush(path: StrPath) -> None:
+    """Have the disk hold a file's bytes, or a folder's names, before anything that comes after."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(number)
+        os.fsync(descriptor)
     finally:
-        os.close(number)
+        os.close(descriptor)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file aside, flush it, put it in its place: a kill leaves the old one or the new."""
+    aside = path.with_name(f".{path.name}.partial")
+    aside.write_text(text)
+    flush(aside)
+    aside.replace(path)
+    flush(path.parent)
+
+
+def _seal(folder: Path) -> None:
+    paths = sorted(folder.iterdir())
+    sums = zip(sha256_of(paths), paths, strict=True)
+    (folder / SUMS).write_text("".join(f"{x}  {path.name}\n" for x, path in sums))
+    for path in (*paths, folder / SUMS, folder):
+        flush(path)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

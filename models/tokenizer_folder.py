@@ -2,6 +2,7 @@
 
     config.json          format, kind, the tokeniser's config
     model.safetensors    one tensor per parameter
+    SHA256SUMS           of the files above, in folders of ours
 
 Nothing is unpickled and no code is run from a folder. It appears whole or not at all.
 """
@@ -17,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 
 from models.config import from_mapping
-from models.folder import CheckpointError, reads_folder, replaced
+from models.folder import CheckpointError, check_sums, reads_folder, replaced
 from models.image_tokenizer import ImageTokenizer
 from models.published_vq import CLASS, load_published
 from models.sizes import on_meta
@@ -76,6 +77,7 @@ def load_tokenizer(
     except ValueError as error:
         raise CheckpointError(f"{folder / CONFIG}: {error}") from error
     read_weights(tokenizer, folder, lambda name: name, device, None)
+    check_sums(folder, [folder / CONFIG, folder / WEIGHTS])
     return tokenizer.eval().requires_grad_(False)
 
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from models.folder import check_inside, sync_folder
+from models.folder import check_inside, flush
 
 SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Set by Ray in a submitted job."""
@@ -287,7 +287,7 @@ class Storage:
                 os.link(aside, target)  # unlike a rename, it fails where there is a file
             else:
                 os.replace(aside, target)
-            sync_folder(folder)
+            flush(folder)
         finally:
             Path(aside).unlink(missing_ok=True)
 

@@ -60,6 +60,7 @@ def test_a_changed_code_is_seen_no_farther_than_the_reach(reach):
 def test_a_saved_tokenizer_comes_back(tokenizer, tmp_path):
     models.save_tokenizer(tokenizer, tmp_path / "vq")
     assert sorted(x.name for x in (tmp_path / "vq").iterdir()) == [
+        "SHA256SUMS",
         "config.json",
         "model.safetensors",
     ]

@@ -353,6 +353,7 @@ def test_lora_is_saved_as_an_adapter_and_merges(runs, tmp_path):
     output = folder / "lora" / "model"
     assert {x.name for x in output.iterdir()} == {
         "README.md",
+        "SHA256SUMS",
         "adapter.json",
         "adapter_config.json",
         "adapter_model.safetensors",
