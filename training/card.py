@@ -3,8 +3,8 @@
 import json
 
 from pipeline.provenance import provenance
+from training.checkpoint import State
 from training.plan import Plan
-from training.run_folder import State
 
 OBJECTIVES = {
     "rm": "to revise its own output (Reflective Masking)",

@@ -1,7 +1,5 @@
-"""DeepSpeed at the edge: the engine, its state on disk, and a model's weights out of it."""
+"""DeepSpeed at the edge: the engine, and a model's weights out of it."""
 
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,14 +11,13 @@ from torch.utils.checkpoint import checkpoint
 from models import Backbone, save
 from models.adapter import AdapterSettings, has_adapter, save_adapter
 from models.config import over
+from training.checkpoint import Checkpoint
+from training.engine_state import load_state
 from training.learner import Learner
 from training.optimizer import OptimizerConfig, make_optimizer, split_parameters
 from training.plan import Plan
 from training.recipe import EngineConfig
-from training.run_folder import Checkpoint
-from training.world import TrainingError, World
-
-TAG, UNIVERSAL = "deepspeed", "universal"
+from training.world import World
 
 
 def engine_config(plan: Plan, world: World, *, load_universal: bool = False) -> dict[str, Any]:
@@ -85,7 +82,7 @@ def make_engine(
         dist_init_required=False,
     )
     if newest is not None:
-        _load(engine, newest, world, universal=universal)
+        load_state(engine, newest, world, universal=universal)
     return engine, peaks
 
 
@@ -101,41 +98,6 @@ def is_regrouped(plan: Plan, world: World, newest: Checkpoint | None) -> bool:
             f"with {newest.state.world_size}"
         )
     return True
-
-
-def save_state(engine: Any, folder: Path) -> None:
-    """Write the engine's state; every rank takes part."""
-    engine.save_checkpoint(str(folder), tag=TAG, save_latest=False, exclude_frozen_parameters=True)
-
-
-def _load(engine: Any, newest: Checkpoint, world: World, *, universal: bool) -> None:
-    folder, tag = newest.path, TAG
-    if universal:
-        # States divided among ranks are first put together, to be divided anew.
-        folder, tag = newest.path.with_name(f".{newest.path.name}.{UNIVERSAL}"), UNIVERSAL
-        if world.is_first:
-            _to_universal(newest.path / TAG, folder / tag)
-        world.wait()
-    path, _ = engine.load_checkpoint(
-        str(folder), tag=tag, load_lr_scheduler_states=False, load_module_strict=False
-    )
-    if path is None:
-        raise TrainingError(f"DeepSpeed could not read {folder / tag}; remove that checkpoint")
-    if universal:  # it gives all parameters one counter, which each of them would then advance
-        for state in engine.optimizer.optimizer.state.values():
-            if isinstance(state.get("step"), Tensor):
-                state["step"] = state["step"].clone()
-
-
-def _to_universal(source: Path, target: Path) -> None:
-    command = [sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal"]
-    arguments = ["--input_folder", str(source), "--output_folder", str(target)]
-    done = subprocess.run(
-        [*command, *arguments, "--inject_missing_state"], capture_output=True, text=True
-    )
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise TrainingError(f"DeepSpeed could not put the states in {source} together: {reason}")
 
 
 def whole_weights(backbone: Backbone, world: World) -> dict[str, Tensor] | None:

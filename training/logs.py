@@ -13,11 +13,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
+from models.folder import write_whole
 from pipeline.progress import LINE_EVERY_S
+from training.checkpoint import State
 from training.learner import Tally
 from training.plan import Plan
-from training.run_folder import RunFolder, State
-from training.world import World
+from training.run_folder import RunFolder
+from training.world import TrainingError, World
 
 
 class Log:
@@ -26,6 +28,11 @@ class Log:
     def __init__(self, folder: RunFolder, plan: Plan, world: World, state: State) -> None:
         self._plan, self._world, self._config = plan, world, plan.recipe.log
         self._tally = torch.zeros(Tally.size(), dtype=torch.float64)
+        if len(state.tally) not in (0, Tally.size()):
+            raise TrainingError(
+                f"the checkpoint at step {state.step} of {folder.path} is of another version: it "
+                f"sums up {len(state.tally)} numbers, not {Tally.size()}; go on with that version"
+            )
         if state.tally and world.is_first:  # what was summed up before, over all ranks
             self._tally += torch.tensor(state.tally, dtype=torch.float64)
         self._done_before = Tally(self._tally.clone())
@@ -151,15 +158,13 @@ def keep_lines(folder: RunFolder, step: int) -> None:
     if not folder.log.exists():
         return
     kept = []
-    for line in folder.log.read_text().splitlines():
+    for line in folder.log.read_text(errors="replace").splitlines():
         try:
             if json.loads(line)["step"] <= step:
                 kept.append(line + "\n")
-        except (ValueError, KeyError):  # cut off by a kill
+        except (ValueError, KeyError, TypeError, RecursionError):  # cut off by a kill, or damaged
             continue
-    aside = folder.log.with_suffix(".partial")
-    aside.write_text("".join(kept))
-    aside.replace(folder.log)
+    write_whole(folder.log, "".join(kept))
 
 
 def peak_bytes() -> int:

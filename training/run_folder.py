@@ -1,12 +1,10 @@
-"""The folder of a training run: who may write to it, and its checkpoints.
+"""The folder of a training run: who may write to it, its checkpoints, and how it ended.
 
     OUTPUT/recipe.json provenance.json      what is being trained, with which versions
     OUTPUT/log.jsonl  tensorboard/          how it goes
-    OUTPUT/checkpoints/step-00001000/
-        model/                              the model so far: `models.load` reads it
-        deepspeed/                          optimiser and engine state, to go on from
-        state.json                          step, scores, and every other file's size
+    OUTPUT/checkpoints/step-00001000/       where to go on from (`training/checkpoint.py`)
     OUTPUT/model/                           the finished model
+    OUTPUT/outcome.json                     how the last run that ended by itself ended
     OUTPUT/stop                             make this file, and the run saves and ends
 
 A checkpoint is written aside and renamed when it is whole.
@@ -19,12 +17,15 @@ import os
 import re
 import shutil
 import socket
+import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-STATE = "state.json"
+from models.config import from_mapping
+from models.folder import flush, write_whole
+from training.checkpoint import Checkpoint, SavedFile, State, read_checkpoint, write_state
+
 _NAME = re.compile(r"step-(\d{8,})")
 
 
@@ -33,32 +34,24 @@ class BusyError(ValueError):
 
 
 @dataclass(frozen=True)
-class State:
-    """Where a checkpoint stands."""
+class Outcome:
+    """How a run ended."""
 
     step: int
-    """Updates done."""
-    world_size: int
-    num_skipped: int = 0
-    """Micro-batches left out as spikes."""
-    recent_losses: list[float] = field(default_factory=list)
-    """What a spike is measured by."""
-    tally: list[float] = field(default_factory=list)
-    """Sums over steps that no line of the log has yet."""
-    scores: dict[str, float] | None = None
-    """Of the held-out decode at this step."""
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    path: Path
-    state: State
+    steps: int
+    scores: dict[str, float] | None
+    path: str
 
     @property
-    def rank(self) -> tuple[float, float]:
-        """Better ones are higher: more rows exact, then a lower loss."""
-        scores = self.state.scores or {}
-        return scores.get("exact", -1.0), -scores.get("loss", float("inf"))
+    def is_finished(self) -> bool:
+        return self.step >= self.steps
+
+    def __str__(self) -> str:
+        if not self.is_finished:
+            return f"train: stopped and saved at step {self.step} of {self.steps}: {self.path}"
+        scores = self.scores or {}
+        shown = ", ".join(f"{k} {scores[k]:.4f}" for k in ("exact", "loss") if k in scores)
+        return f"train: {self.steps} steps done{f' ({shown})' if shown else ''}: {self.path}"
 
 
 class RunFolder:
@@ -72,10 +65,15 @@ class RunFolder:
         self.tensorboard = self.path / "tensorboard"
         self.stop = self.path / "stop"
         """A file that asks the run to save and end."""
+        self._outcome = self.path / "outcome.json"
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep other runs out while this one writes. The lock goes with the process."""
+    def held(self, patience_s: float = 0) -> Iterator[None]:
+        """Keep other runs out while this one writes. The lock goes with the process.
+
+        Args:
+            patience_s: For how long to wait for a run that is ending.
+        """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self.path / "lock").open("a+")
@@ -84,25 +82,38 @@ class RunFolder:
                 f"cannot write to output {self.path}: {error.strerror}; choose another folder"
             ) from error
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                lock.seek(0)
-                raise BusyError(
-                    f"another run ({lock.read().strip()}) is training in {self.path}; wait for it, "
-                    "stop it, or choose another output"
-                ) from None
+            deadline = time.monotonic() + patience_s
+            while not _locked(lock.fileno()):
+                if time.monotonic() >= deadline:
+                    lock.seek(0)
+                    raise BusyError(
+                        f"another run ({lock.read().strip()}) is training in {self.path}; wait for "
+                        "it, stop it, or choose another output"
+                    )
+                time.sleep(0.1)
             lock.truncate(0)
             lock.write(f"process {os.getpid()} on {socket.gethostname()}")
             lock.flush()
             yield
 
+    def survey(self) -> tuple[list[Checkpoint], dict[str, str]]:
+        """Checkpoints whose files are all there, oldest first; and of the others, by name, what is
+        wrong with them."""
+        whole: list[Checkpoint] = []
+        faults: dict[str, str] = {}
+        for path in self._steps():
+            try:
+                checkpoint = read_checkpoint(path)
+                if checkpoint.state.step != int(path.name.removeprefix("step-")):
+                    raise ValueError(f"{path} holds step {checkpoint.state.step}")
+                whole.append(checkpoint)
+            except ValueError as error:
+                faults[path.name] = str(error)
+        return sorted(whole, key=lambda x: x.state.step), faults
+
     def checkpoints(self) -> list[Checkpoint]:
-        """Whole checkpoints, oldest first."""
-        if not self._checkpoints.is_dir():
-            return []
-        found = [x for x in sorted(self._checkpoints.iterdir()) if _NAME.fullmatch(x.name)]
-        return [Checkpoint(x, state) for x in found if (state := _read_state(x)) is not None]
+        """Checkpoints whose files are all there, oldest first."""
+        return self.survey()[0]
 
     def newest(self) -> Checkpoint | None:
         return max(self.checkpoints(), key=lambda x: x.state.step, default=None)
@@ -118,29 +129,70 @@ class RunFolder:
             shutil.rmtree(stray)
         self.aside(step).mkdir()
 
+    def discard(self, step: int) -> None:
+        """Remove a checkpoint that could not be written; any rank may."""
+        aside = self.aside(step)
+        with contextlib.suppress(OSError):  # another rank was faster
+            # Renamed first, so that ranks that still write there cannot keep it alive.
+            hidden = aside.rename(aside.with_name(f"{aside.name}.{os.getpid()}"))
+            shutil.rmtree(hidden, ignore_errors=True)
+
     def sweep(self) -> None:
         """Remove models that killed writers left half-written."""
         for stray in self.path.glob(f".{self.model.name}.*"):
             shutil.rmtree(stray, ignore_errors=True)
 
-    def commit(self, state: State, *, keep: int) -> Path:
-        """Put a checkpoint in its place, then remove those that are neither new nor best."""
+    def commit(self, state: State, files: dict[str, SavedFile], *, keep: int) -> Path:
+        """Put a checkpoint in its place, then remove those that are neither new nor best, and those
+        that are damaged or of later steps, which a run that went back leaves."""
         aside = self.aside(state.step)
-        sizes = {str(x.relative_to(aside)): x.stat().st_size for x in _files(aside)}
-        (aside / STATE).write_text(json.dumps({"files": sizes, **asdict(state)}))
+        write_state(aside, state, files)
         final = self._checkpoints / f"step-{state.step:08d}"
-        if final.exists():  # one that was not whole
+        if final.exists():  # one that was damaged
             _remove(final)
         aside.rename(final)
-        whole = self.checkpoints()
+        flush(self._checkpoints)
+        whole = [x for x in self.checkpoints() if x.state.step <= state.step]
         kept = {x.path for x in whole[-keep:]}
         scored = [x for x in whole if x.state.scores is not None]
         if scored:
             kept.add(max(scored, key=lambda x: x.rank).path)
-        for checkpoint in whole:
-            if checkpoint.path not in kept:
-                _remove(checkpoint.path)
+        for path in self._steps():
+            if path not in kept:
+                _remove(path)
         return final
+
+    def record(self, outcome: Outcome) -> None:
+        """Write down how the run ended, once all it has to write is written."""
+        write_whole(self._outcome, json.dumps(asdict(outcome)))
+
+    def outcome(self) -> Outcome | None:
+        """How the last run that ended by itself ended; none if there was none."""
+        try:
+            return from_mapping(Outcome, json.loads(self._outcome.read_text()), str(self._outcome))
+        except (OSError, ValueError, OverflowError, RecursionError):
+            return None
+
+    def last_ended(self) -> tuple[int, int] | None:
+        """Changes whenever a run that ends by itself records its outcome."""
+        try:
+            status = self._outcome.stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_ino
+
+    def _steps(self) -> list[Path]:
+        if not self._checkpoints.is_dir():
+            return []
+        return [x for x in sorted(self._checkpoints.iterdir()) if _NAME.fullmatch(x.name)]
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _remove(checkpoint: Path) -> None:
@@ -148,19 +200,3 @@ def _remove(checkpoint: Path) -> None:
     hidden = checkpoint.with_name(f".{checkpoint.name}.old")
     checkpoint.rename(hidden)
     shutil.rmtree(hidden)
-
-
-def _files(folder: Path) -> list[Path]:
-    return [x for x in sorted(folder.rglob("*")) if x.is_file() and x.name != STATE]
-
-
-def _read_state(folder: Path) -> State | None:
-    """A checkpoint's state, or none if it is not whole."""
-    try:
-        values: dict[str, Any] = json.loads((folder / STATE).read_text())
-        sizes = values.pop("files")
-        state = State(**values)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    there = {str(x.relative_to(folder)): x.stat().st_size for x in _files(folder)}
-    return state if there == sizes else None

@@ -6,13 +6,14 @@ not been, and nothing but weights and optimiser need be stored.
 """
 
 import contextlib
+import dataclasses
 import math
 import signal
 import statistics
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -24,36 +25,21 @@ from pipeline.provenance import RECIPE, claim
 from pipeline.recipe import digest
 from pipeline.storage import Storage
 from training.card import model_card
-from training.engine import is_regrouped, make_engine, save_model, save_state, whole_weights
+from training.checkpoint import Checkpoint, State, files_of, seal
+from training.engine import is_regrouped, make_engine, save_model, whole_weights
+from training.engine_state import save_state
 from training.held_out import HeldOut
 from training.learner import Learner, Tally
 from training.loader import Batch, Loader, Prefetched
 from training.logs import Log, check_wandb
 from training.plan import Plan, make_plan
 from training.recipe import TrainRecipe
-from training.run_folder import Checkpoint, RunFolder, State
+from training.run_folder import Outcome, RunFolder
 from training.shard_set import ShardSet
 from training.world import TrainingError, World
 
 MOST_NAMED = 8
 """Rows named in an error."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended."""
-
-    step: int
-    steps: int
-    scores: dict[str, float] | None
-    path: str
-
-    def __str__(self) -> str:
-        if self.step < self.steps:
-            return f"train: stopped and saved at step {self.step} of {self.steps}: {self.path}"
-        scores = self.scores or {}
-        shown = ", ".join(f"{k} {scores[k]:.4f}" for k in ("exact", "loss") if k in scores)
-        return f"train: {self.steps} steps done{f' ({shown})' if shown else ''}: {self.path}"
 
 
 class Trainer:
@@ -109,7 +95,7 @@ class Trainer:
                     step,
                     self._world.size,
                     self._state.num_skipped + skipped,
-                    list(self._recent) if recipe.spikes else [],
+                    tuple(self._recent) if recipe.spikes else (),
                 )
                 self._check_skipping(step, skipped)
                 log.add(step, tally, self._rate(step - 1), self._state.num_skipped)
@@ -235,37 +221,61 @@ class Trainer:
         return self._recipe.optimizer.rate(step, self.plan.steps)
 
     def _newest(self) -> Checkpoint | None:
-        """Where to go on from: one place for all ranks, whatever each sees in the folder."""
-        newest = self._folder.newest()
-        steps = self._world.gather(newest.state.step if newest else 0)
-        if len(set(steps)) > 1:
+        """Where to go on from: the newest checkpoint of which every byte is as it was written. One
+        for all ranks, among which the reading is divided."""
+        checkpoints, faults = self._folder.survey()
+        steps = self._world.gather([x.state.step for x in checkpoints])
+        if any(x != steps[0] for x in steps):
             raise TrainingError(
                 f"ranks see different checkpoints in {self._folder.path} (steps {steps}); output "
                 "must be on a file system that all of them share"
             )
-        return newest
+        while checkpoints:
+            newest = checkpoints.pop()
+            wrong = self._world.gather(newest.faults(self._world.rank, self._world.size))
+            named = [fault for part in wrong for fault in part]
+            if not named:
+                later = {k: x for k, x in faults.items() if k > newest.path.name}
+                if later and self._world.is_first:
+                    print(
+                        f"remask train: {'; '.join(later.values())}: going on from step "
+                        f"{newest.state.step} instead",
+                        file=sys.stderr,
+                    )
+                return newest
+            faults[newest.path.name] = named[0]
+        if faults:
+            raise TrainingError(
+                f"no checkpoint is left to go on from ({'; '.join(faults.values())}); put a good "
+                "one back, or remove them to begin anew"
+            )
+        return None
 
     def _save(self, scores: dict[str, float] | None, tally: list[float]) -> None:
-        state = State(
-            self._state.step,
-            self._state.world_size,
-            self._state.num_skipped,
-            self._state.recent_losses,
-            tally if any(tally) else [],
-            scores,
+        state = dataclasses.replace(
+            self._state, tally=tuple(tally) if any(tally) else (), scores=scores
         )
-        aside = self._folder.aside(state.step)
-        if self._world.is_first:
+        try:
+            self._write(state)
+        except BaseException:
+            self._folder.discard(state.step)
+            raise
+
+    def _write(self, state: State) -> None:
+        world, aside = self._world, self._folder.aside(state.step)
+        if world.is_first:
             self._folder.begin(state.step)
-        self._world.wait()
+        world.wait()
         save_state(self._engine, aside)
-        weights = whole_weights(self.learner.backbone, self._world)
-        if self._world.is_first:
-            self._write_model(aside / "model", weights, scores)
-        self._world.wait()
-        if self._world.is_first:
-            self._folder.commit(state, keep=self._recipe.save.keep)
-        self._world.wait()
+        weights = whole_weights(self.learner.backbone, world)
+        if world.is_first:
+            self._write_model(aside / "model", weights, state.scores)
+        names = world.gather(files_of(aside) if world.is_first else None)[0]
+        parts = world.gather(seal(aside, names[world.rank :: world.size]))
+        if world.is_first:
+            files = {name: saved for part in parts for name, saved in part.items()}
+            self._folder.commit(state, files, keep=self._recipe.save.keep)
+        world.wait()
 
     def _export(self, scores: dict[str, float] | None) -> None:
         """The finished model, in a folder of its own."""
