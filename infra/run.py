@@ -22,6 +22,8 @@ from rich.text import Text
 
 from pipeline.recipe import load_recipe
 from pipeline.terminal import fail, make_console, say, visible
+from training.recipe import TrainRecipe
+from training.run_folder import RunFolder
 
 STOPPED = 130
 """Status of what Ctrl-C has ended."""
@@ -65,17 +67,19 @@ def main(argv: list[str] | None = None) -> None:
     try:
         recipe = load_recipe(RunRecipe, arguments.recipe, [])
         stages = with_overrides(recipe.stages, arguments.overrides)
-        recipes_of(stages)
+        recipes = recipes_of(stages)
     except ValueError as error:
         fail("remask run", 2, error)
     console = make_console(to_stderr=True)
-    for number, stage in enumerate(stages, 1):
+    for number, (stage, settings) in enumerate(zip(stages, recipes, strict=True), 1):
         if arguments.dry_run:
             say(shlex.join(["remask", *stage]))
             continue
         command = visible(shlex.join(["remask", *stage]))
         console.print(Text.assemble((f"{number} of {len(stages)}", "bold"), f"  {command}"))
         status = _run(stage)
+        if status == 0 and isinstance(settings, TrainRecipe) and not _is_finished(settings):
+            status = STOPPED  # it was asked to, and has saved
         if status == STOPPED:
             said = f"remask run: stopped in stage {number}, {stage[0]}"
             print(f"{said}; give the same command again to go on", file=sys.stderr)
@@ -123,6 +127,11 @@ def recipes_of(stages: list[list[str]]) -> list[Any]:
             raise ValueError(f"stage {number}, {verb}: {error}") from error
         found.append(recipe)
     return found
+
+
+def _is_finished(recipe: TrainRecipe) -> bool:
+    outcome = RunFolder(recipe.output).outcome()
+    return outcome is not None and outcome.is_finished
 
 
 def _run(stage: list[str]) -> int:

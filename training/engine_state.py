@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.serialization import add_safe_globals
 
 from training.checkpoint import Checkpoint
+from training.lifeline import end_with_parent
 from training.world import TrainingError, World
 
 TAG, UNIVERSAL = "deepspeed", "universal"
@@ -80,6 +81,7 @@ def _put_together(source: Path, target: Path) -> None:
         [sys.executable, "-m", "training.engine_state", str(source), str(target)],
         capture_output=True,
         text=True,
+        start_new_session=True,
     )
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
@@ -95,6 +97,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("source", help="folder with the states of each rank")
     parser.add_argument("target", help="folder for the whole, in DeepSpeed's universal format")
     arguments = parser.parse_args(argv)
+    end_with_parent()
     from deepspeed.checkpoint import ds_to_universal
 
     folders = ["--input_folder", arguments.source, "--output_folder", arguments.target]

@@ -11,6 +11,7 @@ one first.
 """
 
 import argparse
+import contextlib
 import os
 import shutil
 import signal
@@ -26,6 +27,7 @@ import torch
 from pipeline.recipe import load_recipe
 from pipeline.terminal import fail
 from training.deepspeed_config import check_deepspeed
+from training.lifeline import COMMAND
 from training.recipe import TrainRecipe
 from training.run_folder import RunFolder
 from training.train import add_arguments, dry_run
@@ -54,7 +56,7 @@ def main(argv: list[str] | None = None) -> None:
         check_deepspeed(recipe.engine)
     except ValueError as error:
         fail("remask train", 2, error)
-    raise SystemExit(launch(command, settings, RunFolder(recipe.output).stop))
+    raise SystemExit(launch(command, settings, RunFolder(recipe.output)))
 
 
 def default_ranks() -> int:
@@ -74,21 +76,27 @@ def free_port() -> str:
 
 
 def environment(ranks: int) -> dict[str, str]:
-    """The launcher's environment: on CPUs, which accelerator to take and the cores of each rank."""
-    found = dict(os.environ)
+    """The launcher's environment: whom ranks end with; on CPUs, which accelerator to take and the
+    cores of each rank."""
+    found = os.environ | {COMMAND: str(os.getpid())}
     if not torch.cuda.is_available():
         found.setdefault("DS_ACCELERATOR", "cpu")
         found.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
     return found
 
 
-def launch(command: list[str], environment: dict[str, str], stop: Path) -> int:
-    """Run `deepspeed` and return its exit status; on a signal the ranks save and end."""
+def launch(command: list[str], environment: dict[str, str], folder: RunFolder) -> int:
+    """Run `deepspeed` and return how the run ended; on a signal the ranks save and end.
+
+    DeepSpeed's own status is 0 too when a signal ended its launcher, so success is what the run has
+    written down itself: that it is finished, or was asked to stop and has saved.
+    """
     beside = Path(sys.executable).with_name("deepspeed")
     deepspeed = str(beside) if beside.exists() else shutil.which("deepspeed")
     if deepspeed is None:
         print("remask train: there is no `deepspeed` command; install deepspeed", file=sys.stderr)
         return 1
+    before = folder.last_ended()
     # A session of its own: Ctrl-C must not reach the launcher, which would give its ranks half a
     # minute to end. Here they get the time they need.
     process = subprocess.Popen(
@@ -96,32 +104,50 @@ def launch(command: list[str], environment: dict[str, str], stop: Path) -> int:
     )
 
     def pass_on(signum: int, frame: object) -> None:
-        below = _ranks(process.pid)
-        for child in below:
-            child.send_signal(signal.SIGTERM)
-        if not below and stop.parent.is_dir():  # on other machines
-            stop.touch()
+        ranks = ranks_of(os.getpid())
+        for rank in ranks:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                rank.send_signal(signal.SIGTERM)
+        if not ranks and COMMAND in environment:  # nothing has begun that could be saved
+            process.terminate()
+        elif not ranks and folder.path.is_dir():  # on other machines
+            folder.stop.touch()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, pass_on)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, pass_on)
     while process.poll() is None:
         time.sleep(0.2)
-    return process.returncode if process.returncode >= 0 else 128 - process.returncode
+    left = ranks_of(os.getpid())  # of a launcher that was killed; they would end by themselves soon
+    for rank in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            rank.kill()
+    psutil.wait_procs(left)
+    if folder.last_ended() != before:
+        return 0
+    if process.returncode > 0:
+        return process.returncode
+    print(
+        "remask train: the launcher was ended from outside, before the run was done; give the same "
+        "command again to go on",
+        file=sys.stderr,
+    )
+    return 128 - process.returncode if process.returncode else 1
 
 
-def _ranks(launcher: int) -> list[psutil.Process]:
-    """The processes that train, somewhere below the launcher."""
-    try:
-        below = psutil.Process(launcher).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-    return [x for x in below if "RANK" in _environment(x)]
+def ranks_of(command: int) -> list[psutil.Process]:
+    """The processes that train on this machine for the `remask train` of this process id."""
+    return [
+        x
+        for x in psutil.process_iter()
+        if (variables := _environment(x)).get(COMMAND) == str(command) and "RANK" in variables
+    ]
 
 
 def _environment(process: psutil.Process) -> dict[str, str]:
     try:
         return process.environ()
-    except psutil.Error:
+    except (psutil.Error, OSError):
         return {}
 
 

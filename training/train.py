@@ -15,6 +15,7 @@ from pipeline.memory import keep_memory
 from pipeline.recipe import load_recipe
 from pipeline.storage import StorageError
 from pipeline.terminal import complain, say
+from training.lifeline import end_with_launcher
 from training.recipe import TrainRecipe
 from training.world import TrainingError, World
 
@@ -30,6 +31,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_intermixed_args(argv)
     if arguments.dry_run:
         return dry_run(arguments, World.from_environment().size)
+    end_with_launcher()
     keep_memory()
     try:
         run(arguments.recipe, arguments.overrides)
@@ -89,6 +91,7 @@ def run(path: str, overrides: list[str]) -> None:
             complain("remask train", f"{where}{error}")
             raise SystemExit(1) from error
         if world.is_first:
+            folder.record(outcome)
             say(outcome)
 
 

@@ -40,6 +40,8 @@ from training.world import TrainingError, World
 
 MOST_NAMED = 8
 """Rows named in an error."""
+PATIENCE_S = 5
+"""For a killed run whose ranks are ending, to be given again at once."""
 
 
 class Trainer:
@@ -314,7 +316,7 @@ def prepared(recipe: TrainRecipe, world: World) -> Iterator[tuple[Plan, RunFolde
     """
     plan, folder = make_plan(recipe, world), RunFolder(recipe.output)
     check_wandb(recipe.log.wandb)
-    with folder.held() if world.is_first else contextlib.nullcontext():
+    with folder.held(PATIENCE_S) if world.is_first else contextlib.nullcontext():
         if world.is_first:
             claim(Storage(str(folder.path)), plan.content)
         is_regrouped(plan, world, folder.newest())

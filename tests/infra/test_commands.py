@@ -19,6 +19,7 @@ from infra.boards import show_revision
 from infra.cli import VERBS, main
 from models import Action, Revision, SudokuConfig, SudokuMDM, save
 from models.revision import RevisionStats
+from training.run_folder import Outcome, RunFolder
 
 BOARD = "1234341221434321"
 ROOT = Path(__file__).parents[2]
@@ -285,3 +286,25 @@ def test_ctrl_c_ends_a_run_though_its_stage_ends_well(tmp_path):
     assert done.returncode == 130
     assert "2 of 2" not in done.stderr
     assert "stopped in stage 1, merge; give the same command again to go on" in done.stderr
+
+
+def test_training_that_was_stopped_ends_a_run_though_its_stage_ends_well(tmp_path):
+    """Asked to stop by its own file or signal, it saves and exits with 0, and has no model yet."""
+    stage = tmp_path / "stage"
+    stage.write_text("#!/bin/sh\nexit 0\n")
+    stage.chmod(0o755)
+    recipe = tmp_path / "run.yaml"
+    train = ROOT / "training/recipes/sudoku4.yaml"
+    recipe.write_text(f"stages: [train {train} output={tmp_path}/run, report c]\n")
+    code = f"import sys; sys.executable = {str(stage)!r}; from infra.run import main; "
+    command = [sys.executable, "-c", f"{code}main([{str(recipe)!r}])"]
+    ran = {}
+    for step in (5, 10):
+        RunFolder(tmp_path / "run").path.mkdir(exist_ok=True)
+        RunFolder(tmp_path / "run").record(Outcome(step, 10, None, "run"))
+        ran[step] = subprocess.run(command, capture_output=True, text=True)
+    assert ran[5].returncode == 130
+    assert "2 of 2" not in ran[5].stderr
+    assert "stopped in stage 1, train; give the same command again to go on" in ran[5].stderr
+    assert ran[10].returncode == 0
+    assert "2 of 2" in ran[10].stderr

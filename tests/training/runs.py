@@ -1,5 +1,6 @@
 """Training runs in processes of their own, as users start them."""
 
+import contextlib
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import yaml
 
 from tests.training.data import VOCABULARY
@@ -95,6 +97,59 @@ def start_ranks(path, world_size=1, how=("-m", "training.train")):
         )
         for rank in range(world_size)
     ]
+
+
+def start_command(*arguments):
+    """`remask train ...`."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "infra.cli", "train", *arguments],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def start_deepspeed(path, ranks=1):
+    """`deepspeed --module training.train ...`."""
+    deepspeed = str(Path(sys.executable).with_name("deepspeed"))
+    where = ["--num_gpus", str(ranks), "--master_port", free_port()]
+    return subprocess.Popen(
+        [sys.executable, deepspeed, *where, "--module", "training.train", path],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def chain(top):
+    """A process and those below it, level by level: `remask train`, DeepSpeed's runner, its
+    launcher, the ranks. Shorter while they are starting or ending."""
+    levels = [[psutil.Process(top.pid)]]
+    while levels[-1]:
+        below = []
+        for process in levels[-1]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                below += process.children()
+        levels.append(below)
+    return levels[:-1]
+
+
+def is_gone(process):
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def wait_for(condition, process=None, timeout_s=120):
+    """Wait for an event, while a process runs if one is named."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert process is None or process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def finish(processes):

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -19,7 +18,9 @@ from tests.training.runs import (
     log_lines,
     losses,
     run_ranks,
+    start_command,
     start_ranks,
+    wait_for,
     write_recipe,
 )
 from training import launch
@@ -32,24 +33,8 @@ from training.train import main as train_command
 ROOT = Path(__file__).parents[2]
 
 
-def start(*arguments):
-    """`remask train ...`."""
-    command = [sys.executable, "-m", "infra.cli", "train", *arguments]
-    return subprocess.Popen(
-        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def wait_for(condition, process, timeout_s=120):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def ranks_below(process):
-    return sorted(launch._ranks(process.pid), key=lambda x: x.environ()["RANK"])
+    return sorted(launch.ranks_of(process.pid), key=lambda x: x.environ()["RANK"])
 
 
 def test_a_killed_rank_ends_the_launch_and_the_next_one_goes_on(boards, tmp_path):
@@ -58,7 +43,7 @@ def test_a_killed_rank_ends_the_launch_and_the_next_one_goes_on(boards, tmp_path
     undisturbed = write_recipe(tmp_path, "undisturbed", boards, **settings)
     run_ranks(undisturbed, 2)
     path = write_recipe(tmp_path, "killed", boards, **settings)
-    process = start(path, "--ranks", "2")
+    process = start_command(path, "--ranks", "2")
     wait_for(lambda: max(losses(tmp_path / "killed"), default=0) >= 25, process)
     first, second = ranks_below(process)
     second.kill()
@@ -67,7 +52,7 @@ def test_a_killed_rank_ends_the_launch_and_the_next_one_goes_on(boards, tmp_path
     assert not first.is_running() or first.status() == psutil.STATUS_ZOMBIE
     assert 20 <= RunFolder(tmp_path / "killed").newest().state.step < 60
 
-    process = start(path, "--ranks", "2")
+    process = start_command(path, "--ranks", "2")
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err[-3000:]
     assert "train: 60 steps done" in out
@@ -80,7 +65,7 @@ def test_a_killed_rank_ends_the_launch_and_the_next_one_goes_on(boards, tmp_path
 @pytest.mark.slow
 def test_sigterm_to_the_command_saves_and_ends_it_cleanly(boards, tmp_path):
     path = write_recipe(tmp_path, "asked", boards, steps=100000, save={"every": 50000})
-    process = start(path)
+    process = start_command(path)
     wait_for(lambda: len(log_lines(tmp_path / "asked")) >= 10, process)
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=120)
