@@ -59,10 +59,10 @@ class Estimate:
 
     def __str__(self) -> str:
         parts = [
-            f"{f.name} {_size(getattr(self, f.name))}" for f in fields(self) if f.name != "host"
+            f"{f.name} {size_text(getattr(self, f.name))}" for f in fields(self) if f.name != "host"
         ]
-        host = f"; host memory {_size(self.host)}" if self.host else ""
-        return f"{', '.join(parts)}; at most {_size(self.total)}{host}"
+        host = f"; host memory {size_text(self.host)}" if self.host else ""
+        return f"{', '.join(parts)}; at most {size_text(self.total)}{host}"
 
 
 def estimate(
@@ -83,7 +83,7 @@ def estimate(
     trained = [x for x in every if x.requires_grad]
     stage = engine.zero_stage
     mine = _share(trained, ranks if stage else 1)
-    state = _state_bytes(backbone, trained, recipe.optimizer, ranks if stage else 1)
+    state = optimizer_bytes(backbone, trained, recipe.optimizer, ranks if stage else 1)
     optimizer = state + (MASTER * mine if stage else 0)
     weights = wide * _share(every, ranks if stage == 3 else 1)
     gradients = wide * _share(trained, ranks if stage >= 2 else 1)
@@ -112,8 +112,8 @@ def _share(parameters: list[nn.Parameter], ranks: int) -> int:
     return sum(math.ceil(x.numel() / ranks) for x in parameters)
 
 
-def _state_bytes(
-    backbone: Backbone, trained: list[nn.Parameter], config: OptimizerConfig, ranks: int
+def optimizer_bytes(
+    backbone: Backbone, trained: list[nn.Parameter], config: OptimizerConfig, ranks: int = 1
 ) -> int:
     """AdamW keeps two float32 numbers for each weight, Muon one for those of its matrices."""
     matrices, rest = ([], trained)
@@ -230,7 +230,8 @@ class _Attended(torch.autograd.Function):
         return out
 
 
-def _size(count: int) -> str:
+def size_text(count: int) -> str:
+    """A number of bytes as people read it."""
     for unit, size in (("GB", 1e9), ("MB", 1e6)):
         if count >= size:
             return f"{count / size:.1f} {unit}"

@@ -24,6 +24,7 @@ from torch import Tensor
 from pipeline.provenance import RECIPE, claim
 from pipeline.recipe import digest
 from pipeline.storage import Storage
+from training import disk_space
 from training.card import model_card
 from training.checkpoint import Checkpoint, State, files_of, seal
 from training.engine import is_regrouped, make_engine, save_model, whole_weights
@@ -339,7 +340,9 @@ def train(plan: Plan, folder: RunFolder, world: World) -> Outcome:
         folder.stop.unlink(missing_ok=True)
     try:
         return Trainer(plan, folder, world).run()
-    except RuntimeError as error:
+    except Exception as error:
+        if disk_space.is_write_error(error):
+            raise TrainingError(disk_space.describe(error, plan, folder)) from error
         if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
             micro = plan.recipe.batch_size // world.size // plan.micro_batches
             raise TrainingError(

@@ -17,7 +17,7 @@ from models.history import HistoryState
 from pipeline import build
 from pipeline.edits import ShapePairs
 from pipeline.edits.text import WordText
-from pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig
+from pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig, load_recipe
 from pipeline.sources.image_edit import ImageEditSource
 from pipeline.trajectory import TrajectoryConfig
 from tests.pipeline.pictures import write_tokenizer
@@ -34,7 +34,10 @@ from tests.training.runs import (
     start_ranks,
     write_recipe,
 )
+from training.disk_space import checkpoint_bytes
+from training.dry_run import make_outline
 from training.merge import main as merge_command
+from training.recipe import TrainRecipe
 from training.run_folder import RunFolder
 
 # Small weights stay whole unless DeepSpeed is told otherwise.
@@ -286,6 +289,15 @@ def test_every_kind_of_run_goes_on_bit_for_bit(runs, boards):
         assert losses(folder / f"{name}-again") == losses(folder / name), name
         same(weights(folder / f"{name}-again"), weights(folder / name))
     assert sorted(losses(folder / "lines")) == [4, 8]
+
+
+@pytest.mark.parametrize("name", ["plain", "adamw", "zero1", "zero2", "zero3", "bf16", "lora"])
+def test_the_size_of_a_checkpoint_is_known_before(runs, name):
+    """But for names, the card and scripts that DeepSpeed adds, which do not grow with a model."""
+    folder, _ = runs
+    recipe = load_recipe(TrainRecipe, str(folder / f"{name}.yaml"), [])
+    expected = checkpoint_bytes(make_outline(recipe), recipe)
+    assert 0 < RunFolder(folder / name).newest().size - expected < 100_000
 
 
 def test_bf16_is_near_fp32_and_saved_as_such(runs):
