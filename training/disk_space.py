@@ -42,7 +42,7 @@ def describe(error: BaseException, plan: Plan, folder: RunFolder) -> str:
     newest = folder.newest()
     needed = newest.size if newest else checkpoint_bytes(make_outline(plan.recipe), plan.recipe)
     free = shutil.disk_usage(folder.path).free
-    reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
+    reason = (isinstance(error, OSError) and error.strerror) or str(error).splitlines()[0]
     after = f"goes on from step {newest.state.step}" if newest else "begins anew"
     return (
         f"cannot write to {folder.path} ({reason}): a checkpoint takes about {size_text(needed)}, "

@@ -32,6 +32,9 @@ from training.recipe import TrainRecipe
 from training.run_folder import RunFolder
 from training.train import add_arguments, dry_run
 
+ENDING_S = 10
+"""For ranks that were killed to be gone."""
+
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
@@ -122,7 +125,7 @@ def launch(command: list[str], environment: dict[str, str], folder: RunFolder) -
     for rank in left:
         with contextlib.suppress(psutil.NoSuchProcess):
             rank.kill()
-    psutil.wait_procs(left)
+    psutil.wait_procs(left, timeout=ENDING_S)
     if folder.last_ended() != before:
         return 0
     if process.returncode > 0:

@@ -91,9 +91,9 @@ class RunFolder:
                         "it, stop it, or choose another output"
                     )
                 time.sleep(0.1)
-            lock.truncate(0)
-            lock.write(f"process {os.getpid()} on {socket.gethostname()}")
-            lock.flush()
+            with contextlib.suppress(OSError):  # a full disk; it is there to be read by people
+                os.ftruncate(lock.fileno(), 0)
+                os.write(lock.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
             yield
 
     def survey(self) -> tuple[list[Checkpoint], dict[str, str]]:
@@ -176,7 +176,9 @@ class RunFolder:
     def last_ended(self) -> tuple[int, int] | None:
         """Changes whenever a run that ends by itself records its outcome."""
         try:
-            status = self._outcome.stat()
+            os.listdir(self.path)  # a network file system then looks anew for what others wrote
+            with self._outcome.open() as file:
+                status = os.fstat(file.fileno())
         except OSError:
             return None
         return status.st_mtime_ns, status.st_ino

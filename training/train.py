@@ -91,7 +91,6 @@ def run(path: str, overrides: list[str]) -> None:
             complain("remask train", f"{where}{error}")
             raise SystemExit(1) from error
         if world.is_first:
-            folder.record(outcome)
             say(outcome)
 
 

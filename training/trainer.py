@@ -325,7 +325,30 @@ def prepared(recipe: TrainRecipe, world: World) -> Iterator[tuple[Plan, RunFolde
 
 
 def train(plan: Plan, folder: RunFolder, world: World) -> Outcome:
-    """Run a plan on this rank, from where it was left."""
+    """Run a plan on this rank, from where it was left, and record how it ended.
+
+    Raises TrainingError, saying what to do, for what a machine may lack.
+    """
+    try:
+        outcome = _train(plan, folder, world)
+        if world.is_first:
+            folder.record(outcome)
+        return outcome
+    except Exception as error:
+        if disk_space.is_write_error(error):
+            raise TrainingError(disk_space.describe(error, plan, folder)) from error
+        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
+            micro = plan.recipe.batch_size // world.size // plan.micro_batches
+            raise TrainingError(
+                f"out of memory on {world.device} with {micro} rows at once; lower "
+                "engine.micro_batch_size, set engine.recompute, or raise engine.zero_stage"
+            ) from error
+        if isinstance(error, RuntimeError) and world.size > 1 and "peer" in str(error):
+            raise TrainingError("another rank has ended; its own message says why") from error
+        raise
+
+
+def _train(plan: Plan, folder: RunFolder, world: World) -> Outcome:
     newest = folder.newest()
     if newest is not None and newest.state.step >= plan.steps and folder.model.exists():
         return Outcome(newest.state.step, plan.steps, newest.state.scores, str(folder.model))
@@ -338,17 +361,4 @@ def train(plan: Plan, folder: RunFolder, world: World) -> Outcome:
         )
     if world.is_first:
         folder.stop.unlink(missing_ok=True)
-    try:
-        return Trainer(plan, folder, world).run()
-    except Exception as error:
-        if disk_space.is_write_error(error):
-            raise TrainingError(disk_space.describe(error, plan, folder)) from error
-        if isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error):
-            micro = plan.recipe.batch_size // world.size // plan.micro_batches
-            raise TrainingError(
-                f"out of memory on {world.device} with {micro} rows at once; lower "
-                "engine.micro_batch_size, set engine.recompute, or raise engine.zero_stage"
-            ) from error
-        if world.size > 1 and "peer" in str(error):
-            raise TrainingError("another rank has ended; its own message says why") from error
-        raise
+    return Trainer(plan, folder, world).run()

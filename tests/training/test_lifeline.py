@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from tests.training.runs import (
@@ -107,6 +108,33 @@ def test_a_rank_whose_launcher_ended_while_it_was_starting_ends_at_once(boards, 
         assert done.returncode == 1
         assert "the launcher has ended, and so does process" in done.stderr
         assert not (tmp_path / "run").exists()
+
+
+PARENT = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], start_new_session=True)
+child.wait()
+"""
+CHILD = """
+import subprocess, sys
+from training.lifeline import end_with_parent
+end_with_parent()
+below = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(below.pid, flush=True)
+below.wait()
+"""
+
+
+def test_a_process_and_its_group_end_with_its_parent():
+    """As the conversion of states does, whose workers are processes too."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, CHILD], stdout=subprocess.PIPE, text=True
+    )
+    below = psutil.Process(int(parent.stdout.readline()))
+    child = below.parent()
+    parent.kill()
+    parent.communicate(timeout=60)  # at the end of output that all three share
+    wait_for(lambda: is_gone(child) and is_gone(below), timeout_s=60)
 
 
 @SLOW
