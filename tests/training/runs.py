@@ -99,13 +99,13 @@ def start_ranks(path, world_size=1, how=("-m", "training.train")):
     ]
 
 
-def start_command(*arguments):
+def start_command(*arguments, output=subprocess.PIPE):
     """`remask train ...`."""
     return subprocess.Popen(
         [sys.executable, "-m", "infra.cli", "train", *arguments],
         env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
         text=True,
     )
 
