@@ -8,11 +8,12 @@ again: it decodes what is missing. A suite, checkpoint or decoder more costs onl
     ray job submit --working-dir . -- python -m evaluation.evaluate RECIPE output=s3://bucket/eval
 """
 
+import contextlib
 import dataclasses
 import functools
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -93,7 +94,9 @@ def write_results(recipe: EvalRecipe, storage: Storage, runs: list[Run]) -> pl.D
     rows, facts, showcases = [], [], []
     for item in runs:
         predictions = read_predictions(storage, item)
-        rows += [_score_row(item, score) for score in item.suite.score(predictions)]
+        with _damage_named(storage, item):
+            rows += [_score_row(item, score) for score in item.suite.score(predictions)]
+            samples = item.suite.showcase(predictions)
         facts.append(_facts(item, predictions))
         if reasons := facts[-1]["left_out"]:
             name = f"{item.suite_name}, {item.checkpoint}, {item.decoder_name}"
@@ -109,7 +112,7 @@ def write_results(recipe: EvalRecipe, storage: Storage, runs: list[Run]) -> pl.D
                 "decoder": item.decoder_name,
                 "kind": item.suite.kind,
             }
-            showcases.append(names | {"samples": item.suite.showcase(predictions)})
+            showcases.append(names | {"samples": samples})
     scores = pl.DataFrame(rows, schema=SCORES)
     out = io.BytesIO()
     scores.write_parquet(out)
@@ -130,7 +133,22 @@ def read_predictions(storage: Storage, run: Run) -> pa.Table:
             raise StorageError(
                 f"{storage.path(chunk.name)} is damaged; remove it and run the evaluation again"
             ) from error
-    return with_left_out(pa.concat_tables(tables), [x for table in tables for x in left_out(table)])
+    with _damage_named(storage, run):
+        reasons = [x for table in tables for x in left_out(table)]
+        return with_left_out(pa.concat_tables(tables), reasons)
+
+
+@contextlib.contextmanager
+def _damage_named(storage: Storage, run: Run) -> Iterator[None]:
+    """Errors of predictions that are not what the suite wrote, with the name of their folder."""
+    try:
+        yield
+    except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        reason = str(error) or type(error).__name__
+        raise StorageError(
+            f"{run.suite_name} cannot be scored from {storage.path(run.folder)}: {reason}; if that "
+            "folder was changed, remove it and run the evaluation again"
+        ) from error
 
 
 def _score_row(run: Run, score: Score) -> dict[str, Any]:

@@ -96,8 +96,13 @@ def _read_configs(kind: type[C], name: str, recipe: dict[str, Any], path: str) -
 def _read_scores(storage: Storage) -> pl.DataFrame:
     path = storage.path(SCORES_FILE)
     try:
-        found = pl.DataFrame(pq.read_table(io.BytesIO(storage.read(SCORES_FILE))))
-        return found.select(pl.col(name).cast(kind) for name, kind in SCORES.items())
+        table = pl.DataFrame(pq.read_table(io.BytesIO(storage.read(SCORES_FILE))))
+        scores = table.select(pl.col(name).cast(kind) for name, kind in SCORES.items())
+        if any(scores[name].null_count() for name in SCORES if name not in ("by", "at")):
+            raise _damaged(path, "a score lacks a value")
+        if scores.filter(pl.col("by").is_null() != pl.col("at").is_null()).height:
+            raise _damaged(path, "a point of a curve needs both `by` and `at`")
+        return scores
     except (pa.ArrowException, OSError, pl.exceptions.PolarsError) as error:
         raise _damaged(path, str(error).splitlines()[0]) from error
 
@@ -105,7 +110,7 @@ def _read_scores(storage: Storage) -> pl.DataFrame:
 def _read_json(storage: Storage, name: str) -> Any:
     try:
         found = json.loads(storage.read(name))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _damaged(storage.path(name), str(error)) from error
     kind = list if name == SHOWCASE_FILE else dict
     if not isinstance(found, kind):

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from evaluation.decoder import Decoder
 from evaluation.recipe import EvalRecipe
 from evaluation.suite import AdaptsDecoders, Suite
-from models import fingerprint
+from models import Backbone, fingerprint
 from models.checkpoint import is_shipped, outline
 from pipeline.recipe import digest
+
+MAX_CHUNKS = 1_000_000
+"""Files of predictions of one run."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,11 @@ class Run:
     @property
     def chunks(self) -> list["Chunk"]:
         count = self.suite.num_samples
+        if count > MAX_CHUNKS * self.samples_per_chunk:
+            raise ValueError(
+                f"{self.suite_name}: {count:,} samples in chunks of {self.samples_per_chunk} are "
+                f"more than {MAX_CHUNKS:,} files; raise samples_per_chunk"
+            )
         starts = range(0, count, self.samples_per_chunk)
         return [Chunk(self, range(i, min(i + self.samples_per_chunk, count))) for i in starts]
 
@@ -63,7 +71,7 @@ class Chunk:
 def make_runs(recipe: EvalRecipe) -> list[Run]:
     """Everything the recipe asks for, each once, looked at before anything is decoded."""
     suites = {name: suite.with_absolute_paths() for name, suite in recipe.make_suites().items()}
-    look_at = functools.cache(lambda path: (fingerprint(path), outline(path)))
+    look_at = functools.cache(_look_at)
     found: dict[tuple[str, str, str, int], Run] = {}
     for wanted in recipe.runs:
         for suite, checkpoint, decoder in itertools.product(
@@ -72,7 +80,7 @@ def make_runs(recipe: EvalRecipe) -> list[Run]:
             wanted.decoders or recipe.decoders,
         ):
             for member, path in enumerate(recipe.members(checkpoint)):
-                name, model = look_at(path)
+                name, model = look_at(checkpoint, path)
                 suites[suite].check(model)
                 found[suite, checkpoint, decoder, member] = Run(
                     suite_name=suite,
@@ -86,6 +94,14 @@ def make_runs(recipe: EvalRecipe) -> list[Run]:
                     samples_per_chunk=recipe.samples_per_chunk,
                 )
     return list(found.values())
+
+
+def _look_at(checkpoint: str, path: str) -> tuple[str, Backbone]:
+    """A checkpoint's fingerprint, and its model without weights."""
+    try:
+        return fingerprint(path), outline(path)
+    except ValueError as error:
+        raise ValueError(f"checkpoints: {checkpoint}: {error}") from error
 
 
 def _adapted(suite: Suite, decoder: Decoder, name: str) -> Decoder:

@@ -51,8 +51,11 @@ class RunRecipe:
         if not self.stages:
             raise ValueError("stages is empty; name at least one")
         for stage in self.stages:
-            verb = stage.split(maxsplit=1)[0] if stage.split() else ""
-            if verb not in STAGES:
+            try:
+                words = shlex.split(stage)
+            except ValueError as error:
+                raise ValueError(f"stage {stage!r} cannot be read: {error}") from error
+            if not words or words[0] not in STAGES:
                 raise ValueError(f"a stage begins with one of {list(STAGES)}, got {stage!r}")
 
 

@@ -92,8 +92,8 @@ def read_settings(folder: Path) -> AdapterSettings:
         raise CheckpointError(f"{folder} lacks {' and '.join(missing)}")
     try:
         values = json.loads((folder / SETTINGS).read_text())
-        return from_mapping(AdapterSettings, values, str(folder / SETTINGS))
-    except ValueError as error:
+        return from_mapping(AdapterSettings, values, "settings")
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{folder / SETTINGS}: {error}") from error
 
 

@@ -10,11 +10,12 @@ Folders as LLaDA, Lumina-DiMOO, Dream and masked language models are published a
 or not at all.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,11 +147,10 @@ def load(
     folder, device = _folder(path_or_name), torch.device(device or "cpu")
     if adapter.is_adapter(folder):
         settings = adapter.read_settings(folder)
-        if fingerprint(settings.base) != settings.base_fingerprint:
-            raise CheckpointError(
-                f"{folder} is an adapter of another model than the one now in {settings.base}"
-            )
-        backbone = load(settings.base, device=device, dtype=dtype)
+        with _base_of(folder, settings) as base:
+            if fingerprint(base) != settings.base_fingerprint:
+                raise CheckpointError("that is another model by now")
+            backbone = load(base, device=device, dtype=dtype)
         adapter.put_on(backbone, folder, settings)
         check_sums(folder, [folder / name for name in adapter.FILES])
     else:
@@ -170,7 +170,8 @@ def outline(path_or_name: str | os.PathLike[str], *, check: bool = True) -> Back
     """
     folder = _folder(path_or_name)
     if adapter.is_adapter(folder):
-        return outline(adapter.read_settings(folder).base, check=check)
+        with _base_of(folder, adapter.read_settings(folder)) as base:
+            return outline(base, check=check)
     shape = _read_shape(folder, has_weights=check)
     backbone = _on_meta(folder, shape)
     if check:
@@ -209,6 +210,17 @@ def fingerprint(path_or_name: str | os.PathLike[str]) -> str:
         with path.open("rb") as file:
             total.update(hashlib.file_digest(file, "sha256").digest())
     return total.hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def _base_of(folder: Path, settings: adapter.AdapterSettings) -> Iterator[str]:
+    """The model that an adapter belongs to; what is wrong with it is said with both names."""
+    try:
+        if adapter.is_adapter(Path(settings.base)):
+            raise CheckpointError("that is an adapter itself")
+        yield settings.base
+    except CheckpointError as error:
+        raise CheckpointError(f"{folder} is an adapter of {settings.base}: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -229,7 +230,9 @@ def _read(path_or_name: str) -> Any:
         if isinstance(name, str) and name in SAME_AS:
             kind = getattr(transformers, SAME_AS[name])
     try:
-        return kind.from_pretrained(path_or_name, trust_remote_code=False)
+        tokenizer = kind.from_pretrained(path_or_name, trust_remote_code=False)
+        tokenizer.model_max_length = sys.maxsize  # only to warn by; lengths are checked by models
+        return tokenizer
     except Exception as error:  # tokenizers raises no other class for a file it cannot read
         reason = (str(error) or repr(error)).splitlines()[0][:REASON_LENGTH]
         raise ValueError(

@@ -265,7 +265,7 @@ def _lines(path: str) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{path}: row {number} is no JSON ({error})") from error
         if not isinstance(row, dict):
             raise ValueError(f"{path}: row {number} is no JSON object")

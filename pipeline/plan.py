@@ -18,6 +18,8 @@ from pipeline.recipe import BuildRecipe, digest
 from pipeline.storage import Storage, absolute, check_kept
 
 SOURCE_STAGE, PROBE_STAGE, BUILD_STAGE = range(3)
+MAX_SHARDS = 1_000_000
+"""The driver holds a list of them."""
 PATHS = ("file", "data", "folder", "images", "tokenizer")
 """Settings of sources that name a place."""
 
@@ -118,10 +120,16 @@ def make_plan(recipe: BuildRecipe) -> Plan:
 
 def example_units(recipe: BuildRecipe) -> list[Unit]:
     """The files the source stage makes, in order."""
-    size = recipe.examples_per_shard
+    size, records = recipe.examples_per_shard, recipe.source.num_records()
+    num_shards = sum(-(-total // size) for total in records.values()) * recipe.replicas
+    if num_shards > MAX_SHARDS:
+        raise ValueError(
+            f"{sum(records.values()):,} records in files of {size:,} and {recipe.replicas} replicas"
+            f" are {num_shards:,} shards, more than {MAX_SHARDS:,}; raise examples_per_shard"
+        )
     return [
         Unit(split, index, first, min(size, total - first))
-        for split, total in recipe.source.num_records().items()
+        for split, total in records.items()
         for index, first in enumerate(range(0, total, size))
     ]
 

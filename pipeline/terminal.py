@@ -43,11 +43,16 @@ def fail(command: str, status: int, error: object) -> NoReturn:
 
 
 def complain(command: str, error: object) -> None:
-    """Say in one line, on stderr, what is wrong; a long one keeps its beginning and its advice."""
+    """Say in one line, on stderr, what is wrong."""
+    say(f"{command}: {one_line(error)}", to_stderr=True)
+
+
+def one_line(error: object) -> str:
+    """An error as it is printed; a long one keeps its beginning and its advice."""
     text = re.sub(r"\s*\n\s*", " ", str(error)).strip()
     if len(text) > LONGEST_ERROR:
         text = f"{text[: LONGEST_ERROR - ADVICE]} … {text[-ADVICE:]}"
-    say(f"{command}: {text}", to_stderr=True)
+    return visible(text)
 
 
 def make_console(*, to_stderr: bool = False) -> Console:

@@ -10,13 +10,12 @@ import yaml
 
 from models import Backbone, create
 from models.adapter import add_lora
-from models.checkpoint import outline
 from pipeline.command import plain
 from pipeline.manifest import MANIFEST
 from pipeline.storage import Storage
 from training.deepspeed_config import check_deepspeed
 from training.estimate import estimate
-from training.plan import make_plan, micro_batch_size
+from training.plan import make_plan, micro_batch_size, outline_start
 from training.recipe import TrainRecipe
 from training.world import World
 
@@ -71,7 +70,7 @@ def make_outline(recipe: TrainRecipe) -> Backbone:
     with torch.device("meta"):
         if not recipe.start:
             return create(recipe.model or {})
-        backbone = outline(recipe.start, check=False)
+        backbone = outline_start(recipe.start, check=False)
         if recipe.lora:
             add_lora(backbone, recipe.lora.rank, recipe.lora.alpha, recipe.lora.dropout)
         return backbone

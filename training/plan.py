@@ -112,13 +112,22 @@ def micro_batch_size(recipe: TrainRecipe, ranks: int) -> int:
     return micro
 
 
+def outline_start(start: str, *, check: bool) -> Backbone:
+    """The model that a recipe starts from, without its weights."""
+    try:
+        return outline(start, check=check)
+    except ValueError as error:
+        raise ValueError(f"start: {error}") from error
+
+
 def _check_model(plan: Plan, *, has_weights: bool) -> None:
     """Does the data set's vocabulary belong to the model?"""
     recipe = plan.recipe
-    with torch.device("meta"):
-        backbone = (
-            outline(recipe.start, check=has_weights) if recipe.start else create(recipe.model or {})
-        )
+    if recipe.start is None:
+        with torch.device("meta"):
+            backbone = create(recipe.model or {})
+    else:
+        backbone = outline_start(recipe.start, check=has_weights)
     if recipe.objective.drops:
         edit_layout(backbone, "objective.text_dropout or image_dropout")
     both = [x for x in (plan.train, plan.held_out) if x is not None]

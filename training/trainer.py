@@ -10,7 +10,6 @@ import dataclasses
 import math
 import signal
 import statistics
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from torch import Tensor
 from pipeline.provenance import RECIPE, claim
 from pipeline.recipe import digest
 from pipeline.storage import Storage
+from pipeline.terminal import complain
 from training import disk_space
 from training.card import model_card
 from training.checkpoint import Checkpoint, State, files_of, seal
@@ -240,10 +240,10 @@ class Trainer:
             if not named:
                 later = {k: x for k, x in faults.items() if k > newest.path.name}
                 if later and self._world.is_first:
-                    print(
-                        f"remask train: {'; '.join(later.values())}: going on from step "
-                        f"{newest.state.step} instead",
-                        file=sys.stderr,
+                    complain(
+                        "remask train",
+                        f"{'; '.join(later.values())}: going on from step {newest.state.step} "
+                        "instead",
                     )
                 return newest
             faults[newest.path.name] = named[0]

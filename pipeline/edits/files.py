@@ -39,6 +39,8 @@ from pipeline.storage import absolute, file_hash, open_file_system
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 TABLES = ("edits.jsonl", "Parquet/*.parquet", "*.parquet", "*.jsonl")
 """What is looked for in a folder, the first that is there."""
+MAX_SIDE = 16_384
+"""Pixels of a picture's height or width."""
 ROWS_AT_ONCE = 10_000
 """Of a table, while its splits are made."""
 
@@ -95,6 +97,9 @@ class FilePairs:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        for name in ("height", "width"):
+            if getattr(self, name) > MAX_SIDE:
+                raise ValueError(f"{name} must be at most {MAX_SIDE}, got {getattr(self, name)}")
         if self.shape == "own" and not self._sizes:
             raise ValueError(
                 f"no picture of {self.height} × {self.width} pixels in all has sides in steps of "
@@ -227,7 +232,7 @@ def _load(data: str, subset: str, fields: PairFields | None) -> tuple[Any, PairF
             table = datasets.load_dataset(kind, data_files={subset: list(files)}, split=subset)
         else:
             table = datasets.load_dataset(data, split=subset)
-    except (OSError, ValueError, StopIteration, DatasetGenerationError) as error:
+    except (OSError, ValueError, RecursionError, StopIteration, DatasetGenerationError) as error:
         reason = (str(error) or "it is empty").splitlines()[0]
         raise ValueError(f"cannot load {data}: {reason}") from error
     columns = table.column_names

@@ -201,6 +201,6 @@ def _load(data: str, subset: str) -> Any:
         return load_from_hub(data, subset)
     try:
         return datasets.load_dataset(FORMATS[suffix], data_files={subset: data}, split=subset)
-    except (OSError, ValueError, StopIteration, DatasetGenerationError) as error:
+    except (OSError, ValueError, RecursionError, StopIteration, DatasetGenerationError) as error:
         reason = (str(error) or "it is empty").splitlines()[0]
         raise ValueError(f"cannot load {data}: {reason}") from error

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
+from pipeline.terminal import one_line
 from tests.fuzz.case import Case, Target, ViolationError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,7 +70,7 @@ def _judge(error: BaseException | None, case: Case, out: str, err: str) -> Verdi
     if not _is_declared(error):
         trace = "".join(traceback.format_exception(error)[-12:])
         return Verdict("failed", f"{_kind(error)}{_at(error)}", trace[-4000:])
-    return _judge_message(error, str(error), case)
+    return _judge_message(error, one_line(error), case)  # as a command would print it
 
 
 def _judge_exit(error: SystemExit, case: Case, out: str, err: str) -> Verdict:

@@ -24,7 +24,7 @@ from models import (
 )
 from models.adapter import AdapterSettings, add_lora, save_adapter
 from models.checkpoint import outline, trained_history
-from tests.fuzz.bases import CHECKPOINT, checkpoint, made
+from tests.fuzz.bases import CHECKPOINT, checkpoint, made, reseal
 from tests.fuzz.case import Case, Files, Target
 from tests.fuzz.mutate import mutate_bytes, mutate_json, mutate_value, to_json
 from tests.models.folders import DREAM, LLADA, randomise, write_folder
@@ -135,6 +135,8 @@ def make(kind: str, is_weights: bool, rng: Random) -> Case:
         files[name], notes = mutate_json(files[name], rng)
     else:
         files[name], notes = mutate_bytes(files[name], rng)
+    if rng.random() < 0.9:
+        reseal(files, name)
     readers = IMAGE_READERS if kind == "images" else READERS
     folder = {"adapter": ADAPTER, "images": IMAGES}.get(kind, CHECKPOINT)
     how = rng.choice(("load", "load", *readers))

@@ -9,7 +9,7 @@ import yaml
 from evaluation import evaluate
 from evaluation.recipe import EvalRecipe
 from pipeline.recipe import load_recipe
-from tests.fuzz.bases import CHECKPOINT, checkpoint, made
+from tests.fuzz.bases import CHECKPOINT, checkpoint, made, reseal
 from tests.fuzz.case import Case, Files, Target
 from tests.fuzz.mutate import mutate_bytes
 from tests.fuzz.tables import rewrite
@@ -41,7 +41,11 @@ def evaluated() -> Files:
 def make(rng: Random) -> Case:
     files = dict(evaluated())
     name = rng.choice([x for x in files if "predictions" in x])
-    files[name], notes = rng.choice((rewrite, rewrite, mutate_bytes))(files[name], rng)
+    is_table = name.endswith(".parquet")
+    change = rng.choice((rewrite, rewrite, mutate_bytes)) if is_table else mutate_bytes
+    files[name], notes = change(files[name], rng)
+    if rng.random() < 0.9:
+        reseal(files, name)
     return Case(files, (), tuple(notes), (OUTPUT,))
 
 

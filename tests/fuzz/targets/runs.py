@@ -1,6 +1,7 @@
 """The folder of a training run that is started again: states, recipe, log."""
 
 import functools
+import hashlib
 import json
 from pathlib import Path
 from random import Random
@@ -11,9 +12,10 @@ from pipeline.recipe import load_recipe
 from tests.fuzz.bases import DATA, MODEL, built, made
 from tests.fuzz.case import Case, Files, Target
 from tests.fuzz.mutate import mutate_bytes, mutate_json
+from training.checkpoint import STATE, State, files_of, seal
 from training.logs import keep_lines
 from training.recipe import TrainRecipe
-from training.run_folder import RunFolder, State
+from training.run_folder import Outcome, RunFolder
 from training.trainer import prepared
 from training.world import World
 
@@ -31,10 +33,12 @@ def begun() -> Files:
         run = RunFolder(folder / RUN)
         for step in (3, 6):
             run.begin(step)
-            (run.aside(step) / "deepspeed").mkdir()
-            (run.aside(step) / "deepspeed" / "state").write_bytes(bytes(range(64)))
-            state = State(step, 1, 0, [1.5, 1.25], [0.5] * 8, SCORES)
-            run.commit(state, keep=2)
+            aside = run.aside(step)
+            (aside / "deepspeed").mkdir()
+            (aside / "deepspeed" / "state").write_bytes(bytes(range(64)))
+            state = State(step, 1, 0, (1.5, 1.25), (0.5,) * 8, SCORES)
+            run.commit(state, seal(aside, files_of(aside)), keep=2)
+        run.record(Outcome(6, 9, SCORES, str(RUN)))
         lines = [json.dumps({"event": "train", "step": i, "loss": 1.0 / (i + 1)}) for i in range(6)]
         run.log.write_text("".join(f"{line}\n" for line in lines))
 
@@ -72,17 +76,33 @@ def make(rng: Random) -> Case:
         files[name] = b"\n".join(lines)
     else:
         files[name], notes = mutate_bytes(files[name], rng)
+    if name.endswith(STATE) and rng.random() < 0.9:
+        files[name] = _resealed(files[name])
     return Case(files, (), (name, *notes), (RUN,))
+
+
+def _resealed(data: bytes) -> bytes:
+    """A checkpoint's state with its own checksum made right again, if it has one."""
+    try:
+        values = json.loads(data)
+        told = {name: values[name] for name in ("state", "files")}
+        digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        return json.dumps(told | {"sha256": digest}).encode()
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return data
 
 
 def run(case: Case) -> None:
     """All that a rank does with the folder before it loads weights, and when it next saves."""
     recipe = load_recipe(TrainRecipe, "recipe.yaml", [])
     with prepared(recipe, ALONE) as (_, folder):
+        folder.outcome()
         newest = folder.newest()
+        if newest:
+            newest.faults()
         keep_lines(folder, newest.state.step if newest else 0)
         folder.begin(7)
-        folder.commit(State(7, 1, scores=SCORES), keep=1)
+        folder.commit(State(7, 1, scores=SCORES), {}, keep=1)
 
 
 TARGETS = (Target("run-folder", make, run, share=2.0),)
