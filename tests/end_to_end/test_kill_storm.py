@@ -27,7 +27,7 @@ KILLS = int(os.environ.get("REMASK_KILLS", "8"))
 SEED = int(os.environ.get("REMASK_SEED", "1"))
 UNITS = 40
 """Files of a run's unit of work, about."""
-VICTIMS = ("driver", "worker", "raylet", "gcs_server", "all")
+VICTIMS = ("driver", "worker", "agent", "raylet", "gcs_server", "all")
 COMMANDS = {"build": "pipeline.build", "probe": "pipeline.probe", "eval": "evaluation.evaluate"}
 VOLATILE = ("provenance.json", "evaluation.json", "recipe.json")
 """Of these, time and place of a run are a part."""
@@ -83,6 +83,7 @@ class Storm:
 
     def launch(self, *, kill):
         """The command once, killed if asked for; returns its exit status."""
+        before = len(self.kills)
         with self.output.with_name("said").open("w+") as said:
             process = subprocess.Popen(
                 self.command, cwd=ROOT, stdout=said, stderr=said, start_new_session=True
@@ -102,6 +103,9 @@ class Storm:
             text = said.read()
         assert kill or status == 0, text[-3000:]
         assert "Traceback" not in text, text[-3000:]
+        victim = self.kills[-1] if len(self.kills) > before else None
+        if victim == "worker":
+            assert status == 0, f"a dead worker is made up for: {text[-3000:]}"
         return status
 
     def _kill_when_due(self, process):
@@ -126,10 +130,13 @@ class Storm:
 
     @staticmethod
     def _is(victim, process):
-        name = "ray::" if victim == "worker" else victim
-        with contextlib.suppress(psutil.Error):
-            return any(name in word for word in process.cmdline()[:1])
-        return False
+        try:
+            title = process.cmdline()[0]
+        except (psutil.Error, IndexError):
+            return False
+        if title.startswith("ray::"):
+            return victim == ("agent" if title.endswith("Agent") else "worker")
+        return victim in title
 
 
 @pytest.mark.slow
