@@ -1,7 +1,6 @@
 """Image edits in the report: what each method made of the same samples, in small PNG files."""
 
 import base64
-import io
 from collections.abc import Mapping
 from html import escape
 from typing import Any
@@ -12,7 +11,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from evaluation.results import Evaluation
 from pipeline.edits import EditPair
-from pipeline.images import Picture, to_png
+from pipeline.images import ImageFile, Picture, to_png
 
 Bools = NDArray[np.bool_]
 
@@ -123,7 +122,7 @@ def draw_sheet(evaluation: Evaluation) -> Picture:
         top = LINE + row * (TILE + LINE)
         pen.text((PAD, top + PAD), instruction, "black", font)
         for key, picture in shown.items():
-            drawn = Image.open(io.BytesIO(base64.b64decode(picture)))
+            drawn = ImageFile.read(base64.b64decode(picture), f"{evaluation.uri}: {key[0]}").image
             times = (TILE - 2 * PAD) / max(drawn.size)
             size = (max(1, round(drawn.width * times)), max(1, round(drawn.height * times)))
             drawn = drawn.resize(size, Image.Resampling.NEAREST)

@@ -43,7 +43,8 @@ def main(argv: list[str] | None = None) -> None:
 def write_report(folders: list[str], output: str | None = None) -> str:
     """Write the report of some folders, whole or not at all; returns where it is."""
     page = render([read_evaluation(folder) for folder in folders])
-    return _write(output or f"{folders[0].rstrip('/')}/report.html", page.encode(), "--output")
+    data = page.encode(errors="backslashreplace")  # what is no character is shown by its number
+    return _write(output or f"{folders[0].rstrip('/')}/report.html", data, "--output")
 
 
 def _write(file: str, data: bytes, option: str) -> str:

@@ -98,13 +98,13 @@ def _read_scores(storage: Storage) -> pl.DataFrame:
     try:
         table = pl.DataFrame(pq.read_table(io.BytesIO(storage.read(SCORES_FILE))))
         scores = table.select(pl.col(name).cast(kind) for name, kind in SCORES.items())
-        if any(scores[name].null_count() for name in SCORES if name not in ("by", "at")):
-            raise _damaged(path, "a score lacks a value")
-        if scores.filter(pl.col("by").is_null() != pl.col("at").is_null()).height:
-            raise _damaged(path, "a point of a curve needs both `by` and `at`")
-        return scores
-    except (pa.ArrowException, OSError, pl.exceptions.PolarsError) as error:
+    except (pa.ArrowException, OSError, ValueError, pl.exceptions.PolarsError) as error:
         raise _damaged(path, str(error).splitlines()[0]) from error
+    if any(scores[name].null_count() for name in SCORES if name not in ("by", "at")):
+        raise _damaged(path, "a score lacks a value")
+    if scores.filter(pl.col("by").is_null() != pl.col("at").is_null()).height:
+        raise _damaged(path, "a point of a curve needs both `by` and `at`")
+    return scores
 
 
 def _read_json(storage: Storage, name: str) -> Any:

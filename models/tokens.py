@@ -73,9 +73,9 @@ def read_tokens(folder: Path) -> Tokens:
             if key.endswith("_token") and value is not None and not isinstance(value, bool)
         }
         special |= {*roles.values(), *_more_special(named), *_more_special(settings)}
-        if not all(type(i) is int for i in ids.values()):
-            raise TypeError("an id is not a whole number")
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        if not all(type(i) is int and type(token) is str for token, i in ids.items()):
+            raise TypeError("an id is not a whole number, or a token is not text")
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise CheckpointError(f"{folder}: its tokenizer files are damaged: {error!r}") from error
     mask = roles.get("mask_token") or next((x for x in MASKS if x in ids), None)
     return Tokens(ids, frozenset(special), mask, roles.get("eos_token"))

@@ -124,8 +124,9 @@ def example_units(recipe: BuildRecipe) -> list[Unit]:
     num_shards = sum(-(-total // size) for total in records.values()) * recipe.replicas
     if num_shards > MAX_SHARDS:
         raise ValueError(
-            f"{sum(records.values()):,} records in files of {size:,} and {recipe.replicas} replicas"
-            f" are {num_shards:,} shards, more than {MAX_SHARDS:,}; raise examples_per_shard"
+            f"source has {sum(records.values()):,} records, which in files of {size:,} and "
+            f"{recipe.replicas} replicas are {num_shards:,} shards, more than {MAX_SHARDS:,}; "
+            "raise examples_per_shard"
         )
     return [
         Unit(split, index, first, min(size, total - first))

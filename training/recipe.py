@@ -9,6 +9,9 @@ from models import HistoryConfig
 from training.objective import ObjectiveConfig
 from training.optimizer import OptimizerConfig
 
+MAX_ROWS = 1 << 24
+"""Of a batch, or shuffled together."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LoraConfig:
@@ -184,8 +187,8 @@ class TrainRecipe:
                 f"steps must be at least 1 and epochs above 0, got {self.steps or self.epochs}"
             )
         for name in ("batch_size", "shuffle_buffer"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+            if not 1 <= getattr(self, name) <= MAX_ROWS:
+                raise ValueError(f"{name} must lie in 1 .. {MAX_ROWS}, got {getattr(self, name)}")
         if not 0 <= self.seed < 1 << 63:
             raise ValueError(f"seed must lie in 0 .. 2^63 - 1, got {self.seed}")
         if "://" in self.output:

@@ -262,8 +262,11 @@ def _split(
 ) -> dict[str, list[int]]:
     """Rows of each split."""
     table, names = _load(data, subset, fields)
-    texts = table.select_columns([names.instruction])[:][names.instruction]
-    sources, targets = (_paths(table, name) for name in (names.source, names.target))
+    try:
+        texts = table.select_columns([names.instruction])[:][names.instruction]
+        sources, targets = (_paths(table, name) for name in (names.source, names.target))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{data} holds text that is not UTF-8: {error}") from error
     keys = [f"{(x and x[0]) or said}" for x, said in zip(sources, texts, strict=True)]
     both = enumerate(zip(sources, targets, strict=True))
     chosen = [row for row, (x, y) in both if max(len(x), len(y)) <= 1]  # one with none is named

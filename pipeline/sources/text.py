@@ -117,14 +117,15 @@ class TextSource:
         records = self._records()
         ids, prompts, responses, skipped = [], [], [], 0
         for number in range(first, min(first + count, len(records))):
-            prompt, response = self._texts(records[number], number)
+            record = self._record(number)
+            prompt, response = self._texts(record, number)
             # Records of one prompt stay together, where there is a prompt to tell them by.
             key = prompt if _fields(self._templates[0]) else response
             is_held_out = hash_share(key.encode()) < self.held_out_share
             if is_held_out != (split == "held_out"):
                 continue
             encoded = None
-            if all(records[number][n] is not None for n in _fields("".join(self._templates))):
+            if all(record[n] is not None for n in _fields("".join(self._templates))):
                 encoded = self._encode(prompt, response)
             if encoded is None:
                 skipped += 1
@@ -158,6 +159,12 @@ class TextSource:
             subjects=self.subjects,
             split_seed=self.split_seed,
         )
+
+    def _record(self, number: int) -> dict[str, Any]:
+        try:
+            return self._records()[number]
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self.data}: record {number} is not UTF-8: {error}") from error
 
     def _texts(self, record: dict[str, Any], number: int) -> tuple[str, str]:
         try:

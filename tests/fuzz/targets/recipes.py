@@ -70,7 +70,15 @@ def make_recipe(kind: Kind, rng: Random) -> Case:
             data = changed.encode("utf-8", "surrogatepass")
         case _:
             data, notes = mutate_bytes(base.encode(), rng)
-    return Case({**kind.files(), RECIPE: data}, (), tuple(notes), known)
+    return Case({**kind.files(), RECIPE: data}, (), tuple(notes), known + _said(data))
+
+
+def _said(data: bytes | str) -> tuple[str, ...]:
+    """Keys and texts of what YAML makes of it, if it makes anything."""
+    try:
+        return names(yaml.safe_load(data))
+    except Exception:  # PyYAML has many, and the reader is tested, not this
+        return ()
 
 
 def make_overrides(kind: Kind, rng: Random) -> Case:
@@ -81,7 +89,7 @@ def make_overrides(kind: Kind, rng: Random) -> Case:
     known = [*names(values), *(x[:40] for x in overrides)]
     for override in overrides:
         key, _, said = override.partition("=")
-        known += [key, said.strip("='\" ")]
+        known += [key, said.strip("='\" "), *_said(said)]
     files = {**kind.files(), RECIPE: base.encode()}
     return Case(files, tuple(overrides), tuple(overrides), tuple(known))
 
