@@ -78,7 +78,7 @@ def build_shard(plan: Plan, num_shards: int, unit: ShardUnit) -> tuple[int, int,
         "sha256": hashlib.sha256(data).hexdigest(),
         "num_shards": num_shards,
     }
-    storage.write(path, data)
+    storage.write(path, data, flush_folder=False)  # the row says that it is there
     manifest.commit(storage, row)
     return row["rows"], row["tokens"], row["skipped"]
 

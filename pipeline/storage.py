@@ -157,12 +157,24 @@ class Storage:
         """The full URI of a file, for other readers."""
         return f"{self.uri}/{name}"
 
-    def write(self, name: str, data: bytes) -> None:
-        """Write a file: a reader sees all of it or none, whenever we are killed."""
+    def write(self, name: str, data: bytes, *, flush_folder: bool = True) -> None:
+        """Write a file: a reader sees all of it or none, whenever we are killed.
+
+        Args:
+            name: Below this folder.
+            data: All of it.
+            flush_folder: On a disk, have it hold the new name too when this returns. Not needed
+                where a file written later, and flushed so, says that this one is there.
+        """
         path = self._at(name)
-        # Object stores show an upload once it is complete.
-        write = self._write_local if self.is_local else self._fs.pipe_file
-        self._do("write", name, ROOM, lambda: write(path, data))
+
+        def write() -> None:
+            if self.is_local:
+                self._write_local(path, data, flush_folder=flush_folder)
+            else:  # object stores show an upload once it is complete
+                self._fs.pipe_file(path, data)
+
+        self._do("write", name, ROOM, write)
 
     def create(self, name: str, data: bytes) -> bool:
         """Write a file unless there is one; of several writers, one gets true.
@@ -187,7 +199,8 @@ class Storage:
     def write_sealed(self, name: str, data: bytes) -> None:
         """Write a file that is checked when it is read; its checksum goes first, beside it."""
         digest = hashlib.sha256(data).hexdigest()
-        self.write(f"{name}{SEAL}", f"{digest}  {name.rsplit('/', 1)[-1]}\n".encode())
+        seal = f"{digest}  {name.rsplit('/', 1)[-1]}\n".encode()
+        self.write(f"{name}{SEAL}", seal, flush_folder=False)
         self.write(name, data)
 
     def read_sealed(self, name: str) -> bytes:
@@ -274,7 +287,9 @@ class Storage:
         except ValueError as error:
             raise StorageError(f"{self.uri}: {error}") from error
 
-    def _write_local(self, target: str, data: bytes, *, is_new: bool = False) -> None:
+    def _write_local(
+        self, target: str, data: bytes, *, is_new: bool = False, flush_folder: bool = True
+    ) -> None:
         folder = os.path.dirname(target)
         os.makedirs(folder, exist_ok=True)
         aside = f"{target}.{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}{PARTIAL}"
@@ -287,7 +302,8 @@ class Storage:
                 os.link(aside, target)  # unlike a rename, it fails where there is a file
             else:
                 os.replace(aside, target)
-            flush(folder)
+            if flush_folder:
+                flush(folder)
         finally:
             Path(aside).unlink(missing_ok=True)
 

@@ -108,12 +108,12 @@ def test_killed_at_any_write_and_run_again_gives_the_same(toy, tmp_path, monkeyp
     chance = random.Random(seed)
     write, remove = Storage.write, Storage.remove
 
-    def dying_write(self, name, data):
+    def dying_write(self, name, data, **how):
         if chance.random() < 0.15:
             if chance.random() < 0.5:
-                write(self, name, data)  # after the write, or before it
+                write(self, name, data, **how)  # after the write, or before it
             raise Killed
-        write(self, name, data)
+        write(self, name, data, **how)
 
     def dying_remove(self, names):
         names = list(names)
