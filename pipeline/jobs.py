@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pipeline.memory import keep_memory
-from pipeline.storage import Retries
+from pipeline.retries import Retries
 
 WORKER_RETRIES = 20
 """Times a unit is tried again when its worker or node dies."""

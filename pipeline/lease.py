@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pipeline.storage import Storage, StorageError
+from pipeline.terminal import say
 
 NAME = re.compile(r"lease-(\d{8,})\.json")
 BEAT_S = 3.0
@@ -131,6 +132,8 @@ def _acquire(storage: Storage) -> Lease:
 def _wait_until_dead(storage: Storage, owner: Owner) -> None:
     """Return once an owner is dead or has let go; BusyError if it lives."""
     is_dead, deadline = owner.is_dead(), time.monotonic() + WATCH_S
+    if is_dead is None:
+        say(f"{storage.uri} was last written to by {owner}; seeing if it lives", to_stderr=True)
     while is_dead is None:
         current = _current(storage)
         if current is None or time.monotonic() > deadline:

@@ -9,7 +9,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from pipeline.storage import Retries
+from pipeline.retries import Retries
 
 LINE_EVERY_S = 10.0
 

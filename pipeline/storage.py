@@ -9,7 +9,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import random
 import socket
 import time
 import uuid
@@ -21,22 +20,12 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from models.folder import check_inside, flush
+from pipeline.retries import retried
 
 SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Set by Ray in a submitted job."""
 PARTIAL, SEAL = ".partial", ".sha256"
 STRAY_AFTER_S = 3600
-ATTEMPTS = 8
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 4.0
-LASTING = (
-    *(FileNotFoundError, FileExistsError, PermissionError, IsADirectoryError, NotADirectoryError),
-    *(ValueError, TypeError, AttributeError, LookupError, ImportError, NotImplementedError),
-)
-"""Errors that another attempt would meet again."""
-LASTING_NUMBERS = {
-    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
-    *(errno.EINVAL, errno.ENOTSUP, errno.EMFILE, errno.ENOSYS),
-}
 ROOM = "make room or choose another output"
 RIGHTS = "check the address and your rights"
 
@@ -45,12 +34,6 @@ T = TypeVar("T")
 
 class StorageError(RuntimeError):
     """Reading or writing failed; the message names the file and what to do."""
-
-
-class Retries:
-    """How often this process tried an operation again, and workers whose counts were added."""
-
-    count = 0
 
 
 def file_hash(uri: str) -> str:
@@ -106,30 +89,6 @@ def check_kept(key: str, uri: str) -> None:
         )
 
 
-def retried(operation: Callable[[], T]) -> T:
-    """The result of an operation that may be repeated; the last error if it keeps failing."""
-    for attempt in range(ATTEMPTS):
-        try:
-            return operation()
-        except Exception as error:  # each file system's package has errors of its own
-            if attempt == ATTEMPTS - 1 or not _may_pass(error):
-                raise
-        Retries.count += 1
-        pause = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**attempt)
-        time.sleep(pause * random.uniform(0.5, 1.0))  # not all workers at once
-    raise AssertionError("unreachable")
-
-
-def _may_pass(error: Exception) -> bool:
-    if isinstance(error, LASTING) or getattr(error, "errno", None) in LASTING_NUMBERS:
-        return False
-    with contextlib.suppress(ImportError):
-        from botocore.exceptions import NoCredentialsError, PartialCredentialsError
-
-        return not isinstance(error, NoCredentialsError | PartialCredentialsError)
-    return True
-
-
 def open_file_system(uri: str) -> tuple[Any, str]:
     """The file system of a path or URI, and the path in it."""
     try:
@@ -139,6 +98,19 @@ def open_file_system(uri: str) -> tuple[Any, str]:
             f"cannot use {uri}: {error or type(error).__name__}; check the address and that its "
             "package is installed"
         ) from error
+
+
+def _link(source: str, target: str) -> None:
+    """Give a file another name; unlike a rename, it fails where there is a file of that name."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS):
+            raise
+        with open(target, "xb") as file:  # a file system without links
+            file.write(Path(source).read_bytes())
+            file.flush()
+            os.fsync(file.fileno())
 
 
 class Storage:
@@ -192,6 +164,12 @@ class Storage:
                     self._fs.pipe_file(path, data, mode="create")
             except FileExistsError:
                 return self._fs.cat_file(path) == data  # an attempt that seemed to fail
+            except Exception as error:  # some that speak S3 know no conditions
+                if self.is_local or "NotImplemented" not in f"{type(error).__name__} {error}":
+                    raise
+                if self._fs.exists(path):
+                    return self._fs.cat_file(path) == data
+                self._fs.pipe_file(path, data)
             return True
 
         return self._do("write", name, ROOM, attempt)
@@ -299,7 +277,7 @@ class Storage:
                 file.flush()
                 os.fsync(file.fileno())
             if is_new:
-                os.link(aside, target)  # unlike a rename, it fails where there is a file
+                _link(aside, target)
             else:
                 os.replace(aside, target)
             if flush_folder:

@@ -6,7 +6,8 @@ makes this process open a file elsewhere on the machine, or talk to a server.
 
 from models.folder import check_inside
 from pipeline.images import ImageError, ImageFile
-from pipeline.storage import StorageError, open_file_system, retried
+from pipeline.retries import retried
+from pipeline.storage import StorageError, open_file_system
 
 ROOTS = ("", "Singleturn/", "Multiturn/")
 """Where in the folder of pictures a path may begin."""

@@ -5,7 +5,7 @@ import socket
 import fsspec
 import pytest
 
-from pipeline import storage as storage_module
+from pipeline import retries
 from pipeline.recipe import BuildRecipe
 from pipeline.sources.sudoku import SudokuSource
 from pipeline.storage import Storage
@@ -57,9 +57,9 @@ def storage(request, tmp_path):
 def faulty(monkeypatch):
     """The URI of an empty storage that fails when `FaultyFileSystem.fault` says so."""
     fsspec.register_implementation("faulty", FaultyFileSystem, clobber=True)
-    monkeypatch.setattr(storage_module, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(retries, "FIRST_PAUSE_S", 0.0)
     monkeypatch.setattr(FaultyFileSystem, "store", {})
-    monkeypatch.setattr(storage_module.Retries, "count", 0)
+    monkeypatch.setattr(retries.Retries, "count", 0)
     return "faulty:///data"
 
 

@@ -107,9 +107,10 @@ def test_an_owner_elsewhere_that_beats_is_left_alone(storage, clock):
         pass
 
 
-def test_an_owner_elsewhere_that_is_silent_is_taken_over(storage, clock):
+def test_an_owner_elsewhere_that_is_silent_is_taken_over(storage, clock, capsys):
     put(storage, ELSEWHERE)
     with held(storage):
+        assert "on node7; seeing if it lives" in capsys.readouterr().err
         assert clock.now > lease.WATCH_S
         assert leases(storage) == {"lease-00000002.json"}
     assert leases(storage) == set()

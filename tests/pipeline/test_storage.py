@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
-from pipeline import storage as storage_module
+from pipeline.retries import ATTEMPTS, Retries
 from pipeline.sources.sudoku import read_boards
-from pipeline.storage import Retries, Storage, StorageError, file_hash
+from pipeline.storage import Storage, StorageError, file_hash
 from tests.pipeline.faults import FaultyFileSystem
 
 
@@ -164,7 +164,7 @@ OPERATIONS = {
 def test_faults_that_pass_are_overcome_and_counted(failing, operation):
     storage, faults = failing
     kinds = (OSError(errno.EIO, "broken"), TimeoutError("slow"), ConnectionResetError("gone"))
-    faults += [kinds[i % 3] for i in range(storage_module.ATTEMPTS - 1)]
+    faults += [kinds[i % 3] for i in range(ATTEMPTS - 1)]
     assert OPERATIONS[operation](storage) in (True, None)
     assert not faults
     assert Retries.count > 0
@@ -226,3 +226,30 @@ def test_addresses_that_no_file_system_takes_are_named(uri, monkeypatch):
 def test_storage_that_cannot_be_written_is_named():
     with pytest.raises(StorageError, match="cannot write http:.*; make room or choose another"):
         Storage("http://127.0.0.1:1/x").write("name", b"")
+
+
+def test_a_disk_without_links_lets_one_writer_create_too(tmp_path, monkeypatch):
+    def refuse(source, target):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
+    storage = Storage(str(tmp_path))
+    assert storage.create("a.json", b"one")
+    assert not storage.create("a.json", b"two")
+    assert storage.read("a.json") == b"one"
+    assert storage.names("") == {"a.json"}
+
+
+def test_a_store_without_conditions_creates_where_there_is_nothing(failing, monkeypatch):
+    storage, _ = failing
+    real = FaultyFileSystem.pipe_file
+
+    def plain_only(self, path, value, mode="overwrite", **kwargs):
+        if mode == "create":
+            raise OSError("NotImplemented: a header you provided implies functionality")
+        real(self, path, value, mode=mode, **kwargs)
+
+    monkeypatch.setattr(FaultyFileSystem, "pipe_file", plain_only)
+    assert storage.create("a.json", b"one")
+    assert not storage.create("a.json", b"two")
+    assert storage.read("a.json") == b"one"
