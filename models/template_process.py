@@ -1,7 +1,7 @@
 """The process that renders chat templates: a request a line on standard input, a reply a line back.
 
 Run as a script by `chat_template.py`, with the folders of jinja2 and its parts as arguments; it
-imports nothing else of ours. A template may loop for ever or double a text until memory ends, in
+imports nothing else of ours. A template may loop endlessly or double a text until memory ends, in
 more ways than can be listed; the kernel ends the process then, and nothing else is lost.
 """
 

@@ -20,8 +20,8 @@ ADVICE = 400
 
 def visible(text: object) -> str:
     """Text in one line, with escapes such as \\\\x1b for all that a terminal would not print."""
-    found = str(text)
-    return found if found.isprintable() else "".join(map(_visible_character, found))
+    shown = str(text)
+    return shown if shown.isprintable() else "".join(map(_visible_character, shown))
 
 
 def _visible_character(character: str) -> str:

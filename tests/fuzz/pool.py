@@ -269,7 +269,7 @@ class _Worker:
             hang = f"signal {int(signal.SIGPROF)}"
             what = f"process ended by {answer['died']}"
             if answer["died"] == hang:
-                what = "waits for ever" if self._late else "hangs"
+                what = "waits endlessly" if self._late else "hangs"
             self._late = False
             trace = answer["trace"]
             verdict = {"status": "failed", "bucket": what + place_in_trace(trace), "detail": trace}

@@ -1,5 +1,7 @@
 """The fuzz suite itself: planted bugs are caught, told apart, saved and replayed."""
 
+import sys
+
 import pytest
 
 from tests.fuzz.__main__ import divide
@@ -50,7 +52,7 @@ def test_a_refusal_in_a_clear_line_is_none(outcome):
 def test_an_input_that_waits_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr("tests.fuzz.pool.WALL_FACTOR", 5)
     tally = pool().run({"sleeps": 20}, tmp_path)["sleeps"]
-    assert [words.startswith("waits for ever") for words in tally.buckets] == [True]
+    assert [words.startswith("waits endlessly") for words in tally.buckets] == [True]
     assert tally.inputs == 20
 
 
@@ -87,8 +89,7 @@ def test_every_target_has_inputs_and_slow_ones_fewer():
 @pytest.mark.parametrize(
     ("error", "bucket"),
     [
-        (ValueError("case.txt: line 1\nline 2"), "message has several lines"),
-        (ValueError("case.txt" * 500), "message has more than 2,000 characters"),
+        (ValueError("line 1"), "message names no file or key"),
         (ValueError(""), "message is empty"),
         (UnicodeDecodeError("utf-8", b"", 0, 1, "case.txt"), "UnicodeDecodeError"),
         (KeyError("case.txt"), "KeyError"),
@@ -98,6 +99,24 @@ def test_every_target_has_inputs_and_slow_ones_fewer():
 def test_what_is_no_clear_refusal_fails(tmp_path, error, bucket):
     def run(case):
         raise error
+
+    verdict = judge(Target("t", lambda rng: Case({}), run), Case({}, names=("case.txt",)), tmp_path)
+    assert verdict.status == "failed"
+    assert verdict.bucket.startswith(bucket)
+
+
+@pytest.mark.parametrize(
+    ("said", "bucket"),
+    [
+        ("case.txt: line 1\nline 2", "message has several lines"),
+        ("case.txt" * 500, "message has more than 2,000 characters"),
+        ("case.txt \x1b[31m", "message holds control characters"),
+    ],
+)
+def test_what_a_command_must_not_print_fails(tmp_path, said, bucket):
+    def run(case):
+        print(f"remask build: {said}", file=sys.stderr)
+        raise SystemExit(2)
 
     verdict = judge(Target("t", lambda rng: Case({}), run), Case({}, names=("case.txt",)), tmp_path)
     assert verdict.status == "failed"
