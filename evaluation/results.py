@@ -96,8 +96,9 @@ def _read_configs(kind: type[C], name: str, recipe: dict[str, Any], path: str) -
 def _read_scores(storage: Storage) -> pl.DataFrame:
     path = storage.path(SCORES_FILE)
     try:
-        table = pl.DataFrame(pq.read_table(io.BytesIO(storage.read(SCORES_FILE))))
-        scores = table.select(pl.col(name).cast(kind) for name, kind in SCORES.items())
+        read = pq.read_table(io.BytesIO(storage.read(SCORES_FILE)))
+        read.validate(full=True)
+        scores = pl.DataFrame(read).select(pl.col(name).cast(kind) for name, kind in SCORES.items())
     except (pa.ArrowException, OSError, ValueError, pl.exceptions.PolarsError) as error:
         raise _damaged(path, str(error).splitlines()[0]) from error
     if any(scores[name].null_count() for name in SCORES if name not in ("by", "at")):

@@ -246,7 +246,7 @@ def _read(
             raise ValueError(
                 f"{data}: row {number} has no field {error}; it has {sorted(row)}"
             ) from error
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"{data}: row {number}: {error}") from error
     if not found:
         raise ValueError(f"{data} holds no rows")

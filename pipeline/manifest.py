@@ -130,8 +130,10 @@ def read_files(storage: Storage) -> ManifestFiles:
 
 
 def _read_manifest(data: bytes) -> pl.DataFrame:
-    # By Arrow: Polars' own reader panics at some damaged files.
-    table = pl.DataFrame(pq.read_table(pa.BufferReader(data)))
+    # By Arrow, and looked through: Polars panics at some damaged files, and at text that is none.
+    read = pq.read_table(pa.BufferReader(data))
+    read.validate(full=True)
+    table = pl.DataFrame(read)
     if table.schema != pl.Schema(SCHEMA):
         lacking = sorted({*SCHEMA} - {*table.columns})
         raise ValueError(f"it lacks the columns {lacking}" if lacking else "its columns differ")
@@ -152,7 +154,9 @@ def check_row(row: Any) -> dict[str, Any]:
             continue
         if type(value) is not kind:
             raise ValueError(f"{name} must be {kind.__name__}, got {value!r}")
-        if isinstance(value, int | float) and not 0 <= value <= largest:
+        if isinstance(value, str):
+            value.encode()  # which halves of surrogate pairs cannot be
+        elif not 0 <= value <= largest:
             raise ValueError(f"{name} must lie in 0 .. {largest:g}, got {value!r}")
     shard, digest = row["shard"], row["sha256"]
     if "/" in check_inside(shard) or row["path"] != f"{SHARDS}/{shard}.parquet":

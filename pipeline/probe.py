@@ -197,6 +197,8 @@ def _decode(data: bytes, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
     kept, k = examples.is_token, meta["k"]
 
     def spread(column: str, dtype: np.dtype, fill: float) -> np.ndarray:
+        if table[column].null_count:
+            raise ValueError(f"{column} lacks a value")
         flat = b"".join(table[column].cast(pa.binary()).to_pylist())
         values = np.frombuffer(flat, dtype)
         if not 1 <= k <= examples.vocabulary.size or values.size != k * np.count_nonzero(kept):
