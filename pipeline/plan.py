@@ -20,8 +20,6 @@ from pipeline.storage import Storage, absolute, check_kept
 SOURCE_STAGE, PROBE_STAGE, BUILD_STAGE = range(3)
 MAX_SHARDS = 1_000_000
 """The driver holds a list of them."""
-PATHS = ("file", "data", "folder", "images", "tokenizer")
-"""Settings of sources that name a place."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +64,7 @@ class Plan:
     def content(self) -> dict[str, Any]:
         """All that the output depends on."""
         facts = {"tokenizer": self.tokenizer, "data": self.data, "backbone": self.backbone}
-        content = self.recipe.content
-        content["source"] = without_paths(content["source"])
-        return content | {"found": facts, "schema": SCHEMA_VERSION}
+        return self.recipe.content | {"found": facts, "schema": SCHEMA_VERSION}
 
     @cached_property
     def source_key(self) -> str:
@@ -148,12 +144,3 @@ def unit_rng(plan: Plan, stage: int, unit: Unit, *more: int) -> np.random.Genera
     """A unit's own randomness: the same whoever computes it, and when."""
     split = zlib.crc32(unit.split.encode())
     return np.random.default_rng([plan.recipe.seed, stage, split, unit.index, *more])
-
-
-def without_paths(values: dict[str, Any]) -> dict[str, Any]:
-    """Settings without those that say where something is: what it holds counts."""
-    return {
-        key: without_paths(value) if isinstance(value, dict) else value
-        for key, value in values.items()
-        if key not in PATHS
-    }

@@ -1,6 +1,5 @@
 """Recipes: YAML to frozen dataclasses, strictly, with `key=value` overrides."""
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any, ClassVar, Literal
 import yaml
 
 from models.config import check_plain, from_mapping
+from pipeline.places import PLACE, without_places
 from pipeline.sources.countdown import CountdownSource
 from pipeline.sources.image_edit import ImageEditSource
 from pipeline.sources.sudoku import SudokuSource
@@ -25,7 +25,7 @@ class ProposalConfig:
 
     kind: Literal["uniform", "wrong_digit", "top_k", "source"] = "uniform"
     """`source` takes the tokens that the source wants revised: of an image edit, its picture's."""
-    backbone: str | None = None
+    backbone: str | None = field(default=None, metadata=PLACE)
     """Checkpoint of the frozen model that top_k probes."""
     k: int = 50
     """Candidates kept per position."""
@@ -78,7 +78,7 @@ class RunConfig:
 class BuildRecipe:
     """From clean sequences to trajectory shards."""
 
-    output: str
+    output: str = field(metadata=PLACE)
     """Folder of the data set: any fsspec URI."""
     source: SudokuSource | TextSource | CountdownSource | ImageEditSource
     trajectories: TrajectoryConfig
@@ -88,7 +88,7 @@ class BuildRecipe:
     """Trajectories drawn per training example."""
     examples_per_shard: int = 16384
     """The unit of work: a few megabytes keep Ray's own cost small."""
-    cache: str | None = None
+    cache: str | None = field(default=None, metadata=PLACE)
     """Folder for examples and proposals, to share between builds; the output when none."""
     run: RunConfig = field(default_factory=RunConfig)
 
@@ -109,9 +109,8 @@ class BuildRecipe:
     @property
     def content(self) -> dict[str, Any]:
         """What the output depends on: all but where it goes and how it is run."""
-        values = dataclasses.asdict(self)
-        del values["output"], values["cache"], values["run"]
-        del values["proposal"]["backbone"]  # what it is counts, not where
+        values = without_places(self)
+        del values["run"]
         return values
 
 

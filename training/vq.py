@@ -8,7 +8,6 @@ A run that was killed leaves nothing and starts anew; one that is done is left a
 It writes OUTPUT/tokenizer, for `source.tokenizer` of a build, and OUTPUT/scores.json.
 """
 
-import dataclasses
 import json
 import time
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from models.folder import check_replaceable
 from pipeline.command import main_for
 from pipeline.edits import EditPairs, EmojiPairs, FilePairs, ShapePairs
 from pipeline.images import ImageError
-from pipeline.plan import without_paths
+from pipeline.places import PLACE, without_places
 from pipeline.progress import Meter, Summary
 from pipeline.provenance import claim
 from pipeline.storage import Storage
@@ -35,7 +34,7 @@ SCORES, TOKENIZER = "scores.json", "tokenizer"
 class VQRecipe:
     """From pictures to an image tokeniser."""
 
-    output: str
+    output: str = field(metadata=PLACE)
     """Folder of the run."""
     pairs: ShapePairs | EmojiPairs | FilePairs
     """Edits whose pictures are learned, before and after."""
@@ -69,9 +68,7 @@ class VQRecipe:
     @property
     def content(self) -> dict[str, Any]:
         """What the outcome depends on."""
-        values = dataclasses.asdict(self)
-        del values["output"]
-        return values | {"pairs": without_paths(values["pairs"]), "data": self.pairs.data_hash()}
+        return without_places(self) | {"data": self.pairs.data_hash()}
 
 
 def train_tokenizer(recipe: VQRecipe) -> Summary:

@@ -26,7 +26,7 @@ from evaluation.vqa import VqaConfig, vqa_scores
 from models import Backbone, Revision
 from pipeline.edits import EditPair
 from pipeline.images import Picture, Region
-from pipeline.plan import without_paths
+from pipeline.places import without_places
 from pipeline.rows import pad
 from pipeline.sources.image_edit import SAME_TOKENS, ImageEditSource
 
@@ -79,7 +79,7 @@ class ImageEditSuite:
         return self.samples or there
 
     def identity(self) -> dict[str, Any]:
-        found = without_paths(dataclasses.asdict(self))
+        found = without_places(self)
         found["found"] = [self.edits.tokenizer_hash(), self.edits.data_hash()]
         found["vqa"] = self.vqa.identity() if self.vqa else None
         del found["edits"]["source_in"]

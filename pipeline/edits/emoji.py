@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from models.folder import check_inside
 from pipeline.edits.pair import split_words
 from pipeline.edits.scenes import EDITS, LOOK_EDITS, ScenePairs, Thing
 from pipeline.images import ImageError, Picture, read_picture
+from pipeline.places import PLACE
 from pipeline.rows import hash_share
 from pipeline.storage import absolute
 
@@ -72,7 +73,7 @@ class EmojiPairs(ScenePairs):
     """Some emoji of a folder, several on each canvas."""
 
     kind: Literal["emoji"] = "emoji"
-    folder: str
+    folder: str = field(metadata=PLACE)
     """Where the pictures are."""
     side: int = 64
     edits: tuple[str, ...] = ("recolour", "replace", "add", "remove", "tone")

@@ -22,7 +22,7 @@ table holds pictures without a path, by the instruction.
 import functools
 import sys
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
@@ -33,6 +33,7 @@ import pyarrow.parquet as pq
 from pipeline.edits.named import read_named
 from pipeline.edits.pair import EditPair, check_numbers, split_words
 from pipeline.images import ImageError, ImageFile, Size, nearest_size, sizes_of_area
+from pipeline.places import PLACE
 from pipeline.rows import hash_share
 from pipeline.storage import absolute, file_hash, open_file_system
 
@@ -63,10 +64,10 @@ class FilePairs:
     """Pairs that somebody made."""
 
     kind: Literal["files"] = "files"
-    data: str
+    data: str = field(metadata=PLACE)
     """A folder, a table in it (.parquet, .jsonl, .json, .csv; * for several), or a data set on the
     hub."""
-    images: str | None = None
+    images: str | None = field(default=None, metadata=PLACE)
     """Folder that the table's paths begin from, and may not leave; defaults to the table's own."""
     schemes: tuple[str, ...] = ()
     """Schemes of URLs that the table may name outside that folder, such as https."""

@@ -10,6 +10,7 @@ from models.image_tokens import ImageLayout
 from models.prompts import TextTokenizer
 from pipeline.edits.pair import split_words
 from pipeline.images import ImageError
+from pipeline.places import PLACE
 from pipeline.storage import absolute_if_here
 
 PADDING, MASK, NEWLINE, BEGIN, END, UNCONDITIONAL, TEXT_END, UNKNOWN = range(8)
@@ -77,7 +78,7 @@ class PublishedText:
     """A published model's tokenizer and prompt. The defaults are Lumina-DiMOO's."""
 
     kind: Literal["published"] = "published"
-    tokenizer: str
+    tokenizer: str = field(metadata=PLACE)
     """Folder or hub name of a Hugging Face tokenizer."""
     template: str = "<system>{system}</system><user>{instruction}</user>"
     """A source picture in the prompt stands before its last token."""

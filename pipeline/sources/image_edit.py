@@ -23,6 +23,7 @@ from pipeline.edits import EditPair, EmojiPairs, FilePairs, ShapePairs
 from pipeline.edits.pair import split_words
 from pipeline.edits.text import PublishedText, WordText
 from pipeline.images import ImageError, Picture
+from pipeline.places import PLACE
 from pipeline.rows import Examples, Vocabulary, pad
 from pipeline.storage import absolute
 
@@ -39,7 +40,7 @@ class ImageEditSource:
 
     kind: Literal["image_edit"] = "image_edit"
     pairs: ShapePairs | EmojiPairs | FilePairs
-    tokenizer: str
+    tokenizer: str = field(metadata=PLACE)
     """Folder of the image tokeniser."""
     text: WordText | PublishedText = field(default_factory=WordText)
     source_in: SourceIn = "canvas"

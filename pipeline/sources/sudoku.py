@@ -8,12 +8,13 @@ import functools
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.places import PLACE
 from pipeline.rows import Examples, Vocabulary, hash_share
 from pipeline.storage import absolute, file_hash, read_file
 
@@ -40,7 +41,7 @@ class SudokuSource:
     """Random symmetric images taken of each 9×9 board that is filled from scratch."""
     held_out_share: float = 0.2
     """Share of all boards that is kept from training."""
-    file: str | None = None
+    file: str | None = field(default=None, metadata=PLACE)
     """Take solved boards from this file instead, a line of digits each, as they are."""
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ import functools
 import hashlib
 import re
 import string
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ import numpy as np
 from models.prompts import TextTokenizer, load_tokenizer
 from pipeline.benchmark_text import TASKS, Benchmark, read_fields
 from pipeline.benchmarks import load_from_hub
+from pipeline.places import PLACE
 from pipeline.rows import Examples, Vocabulary, hash_share, pad
 from pipeline.storage import absolute_if_here, file_hash
 
@@ -28,9 +29,9 @@ class TextSource:
     """Prompt and response by template, tokenised, too long ones left out and counted."""
 
     kind: Literal["text"] = "text"
-    data: str
+    data: str = field(metadata=PLACE)
     """A file (.jsonl, .json, .csv, .parquet) or the name of a data set on the hub."""
-    tokenizer: str
+    tokenizer: str = field(metadata=PLACE)
     """Folder or hub name of a Hugging Face tokenizer."""
     benchmark: Benchmark | None = None
     """Read the data as this benchmark, with its own templates unless others are given. Of MBPP only

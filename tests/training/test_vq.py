@@ -1,6 +1,7 @@
 """The tokeniser's training, on pictures small enough to take seconds."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,9 +9,10 @@ import torch
 
 import models
 from models import PatchVQConfig
-from pipeline.edits import ShapePairs
+from pipeline.edits import EmojiPairs, ShapePairs
+from tests.pipeline.pictures import write_pngs
 from training.codebook import LearnConfig, _Codebook, _variance, learn, psnr, to_images
-from training.vq import main, read_pictures
+from training.vq import VQRecipe, main, read_pictures
 
 SHAPE = PatchVQConfig(patch=4, num_codes=16, code_width=4, width=16, reach=0, blocks=1)
 RECIPE = """
@@ -131,3 +133,15 @@ def test_another_recipe_does_not_go_over_a_run(recipe, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main([str(recipe), "seed=4"])
     assert "was made by another recipe (different: seed 0 → 4)" in capsys.readouterr().err
+
+
+def test_a_tokeniser_is_known_by_its_pictures_not_by_where_they_are(tmp_path):
+    folders = [str(write_pngs(tmp_path / name)) for name in ("here", "there")]
+    recipes = [
+        VQRecipe(output=folder, pairs=EmojiPairs(folder=folder, people=0, edits=("add",)))
+        for folder in folders
+    ]
+    assert recipes[0].content == recipes[1].content
+    assert recipes[0].content["tokenizer"]["patch"] == recipes[0].tokenizer.patch
+    other = replace(recipes[0], pairs=replace(recipes[0].pairs, seed=1))
+    assert other.content != recipes[0].content
