@@ -4,11 +4,11 @@ import ast
 import re
 
 from evaluation.sandbox import Limits, Outcome, run_python
+from pipeline.benchmark_text import BEGIN, DONE
 from pipeline.benchmarks import CompletionTask, ProgramTask
 
-STOPS = ("[DONE]", "<|endoftext|>", "<|eot_id|>", "<|im_end|>")
+STOPS = (DONE, "<|endoftext|>", "<|eot_id|>", "<|im_end|>")
 """Where a response ends, whatever follows; [DONE] closes the few-shot examples of MBPP."""
-BEGIN = "[BEGIN]"
 _FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[^\n]*$", re.MULTILINE)
 _PYTHON = ("", "python", "python3", "py")
 

@@ -1,7 +1,8 @@
 """What suites over text share: questions read from data, made into prompts, known by their hash.
 
 The prompt is some worked examples, then the question, either as a conversation by the tokenizer's
-chat template or as one text. Wordings are ours; a recipe may give another `template`.
+chat template or as one text. Wordings are ours, those of training rows where a benchmark is trained
+on (`pipeline/benchmark_text.py`); a recipe may give another `template`.
 """
 
 import dataclasses
@@ -15,9 +16,8 @@ from typing import Any, ClassVar
 from evaluation.decoder import Decoder
 from models import Backbone
 from models.prompts import Round, TextTokenizer, load_tokenizer
+from pipeline.benchmark_text import QUESTION
 from pipeline.storage import absolute_if_here
-
-QUESTION = "{question}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,10 @@ from evaluation.likelihood import Likelihood, log_likelihood
 from evaluation.scores import mean, share
 from evaluation.suite import Score, register
 from evaluation.suites.arc_generation import WORKED, listed
-from evaluation.text_suite import QUESTION, Question, TextSuite
+from evaluation.text_suite import Question, TextSuite
 from models import Backbone
 from models.prompts import check_room
+from pipeline.benchmark_text import ARC, QUESTION
 from pipeline.benchmarks import read_arc
 
 SCHEMA = pa.schema(
@@ -38,8 +39,8 @@ class ArcSuite(TextSuite):
     """Questions of ARC, scored by likelihood. Nothing is decoded, so decoders do not matter."""
 
     kind: ClassVar[str] = "arc"
-    plain_template: ClassVar[str] = "Question: {question}\nAnswer:"
-    chat_template: ClassVar[str] = "{question}\n\nAnswer with the letter of the right choice alone."
+    plain_template: ClassVar[str] = ARC.plain_template
+    chat_template: ClassVar[str] = ARC.chat_template
 
     data: str = "allenai/ai2_arc"
     scored: Literal["texts", "letters"] = "texts"
@@ -123,7 +124,7 @@ class ArcSuite(TextSuite):
     def _asked(self, question: Question) -> Question:
         """A listed question as this suite asks it."""
         if self.scored == "letters":
-            return replace(question, worked=question.record.answer)
+            return replace(question, worked=ARC.solve(question.record))
         record = question.record
         right = record.texts[record.labels.index(record.answer)]
         return replace(question, text=record.question, worked=right)

@@ -9,6 +9,7 @@ from evaluation.choices import parse_choice
 from evaluation.generation_suite import GenerationSuite, Judge, Verdict
 from evaluation.suite import register
 from evaluation.text_suite import Question
+from pipeline.benchmark_text import ARC
 from pipeline.benchmarks import ChoiceQuestion, read_arc
 
 
@@ -18,7 +19,7 @@ class ArcGenerationSuite(GenerationSuite):
     """Questions of ARC with their choices listed."""
 
     kind: ClassVar[str] = "arc_generation"
-    plain_template: ClassVar[str] = "Question: {question}\nAnswer:"
+    plain_template: ClassVar[str] = ARC.plain_template
     plain_stops: ClassVar[tuple[str, ...]] = ("Question:",)
     chat_template: ClassVar[str] = (
         "{question}\n\nWhich choice is right? End with: The answer is, and its letter."
@@ -39,10 +40,9 @@ class ArcGenerationSuite(GenerationSuite):
 
 def listed(question: ChoiceQuestion) -> Question:
     """A question with its choices below it, a letter before each."""
-    choices = [f"{a}. {b}" for a, b in zip(question.labels, question.texts, strict=True)]
     return Question(
         sample_id=question.question_id,
-        text="\n".join([question.question, *choices]),
+        text=ARC.ask(question),
         worked=f"The answer is {question.answer}.",
         record=question,
     )

@@ -1,6 +1,5 @@
 """GSM8K: word problems with a number as their answer."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,10 +8,8 @@ from evaluation.answer_suite import AnswerSuite
 from evaluation.answers import Preset
 from evaluation.suite import register
 from evaluation.text_suite import Question
+from pipeline.benchmark_text import GSM8K
 from pipeline.benchmarks import WordProblem, read_gsm8k
-
-_ANNOTATION = re.compile(r"<<[^<>]*>>")
-"""What GSM8K writes for a calculator."""
 
 
 @register
@@ -22,11 +19,9 @@ class Gsm8kSuite(AnswerSuite):
 
     kind: ClassVar[str] = "gsm8k"
     reading: ClassVar[Preset] = "gsm8k"
-    plain_template: ClassVar[str] = "Question: {question}\nAnswer:"
+    plain_template: ClassVar[str] = GSM8K.plain_template
     plain_stops: ClassVar[tuple[str, ...]] = ("Question:",)
-    chat_template: ClassVar[str] = (
-        "{question}\n\nReason step by step, and end with the final number after ####."
-    )
+    chat_template: ClassVar[str] = GSM8K.chat_template
 
     data: str = "openai/gsm8k"
 
@@ -42,11 +37,10 @@ class Gsm8kSuite(AnswerSuite):
 
 
 def _question(problem: WordProblem) -> Question:
-    solution = _ANNOTATION.sub("", problem.solution)
     return Question(
         sample_id=f"gsm8k-{problem.problem_id}",
-        text=problem.question,
-        worked=f"{solution}\n#### {problem.answer}",
+        text=GSM8K.ask(problem),
+        worked=GSM8K.solve(problem),
         record=problem,
     )
 

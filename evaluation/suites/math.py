@@ -8,6 +8,7 @@ from evaluation.answer_suite import AnswerSuite
 from evaluation.answers import Preset
 from evaluation.suite import register
 from evaluation.text_suite import Question
+from pipeline.benchmark_text import MATH
 from pipeline.benchmarks import MathProblem, read_math
 
 
@@ -18,11 +19,9 @@ class MathSuite(AnswerSuite):
 
     kind: ClassVar[str] = "math"
     reading: ClassVar[Preset] = "math"
-    plain_template: ClassVar[str] = "Problem:\n{question}\n\nSolution:"
+    plain_template: ClassVar[str] = MATH.plain_template
     plain_stops: ClassVar[tuple[str, ...]] = ("Problem:",)
-    chat_template: ClassVar[str] = (
-        "{question}\n\nReason step by step, and put the final answer into \\boxed{}."
-    )
+    chat_template: ClassVar[str] = MATH.chat_template
 
     data: str = "HuggingFaceH4/MATH-500"
     subjects: tuple[str, ...] | None = None
@@ -48,8 +47,8 @@ class MathSuite(AnswerSuite):
 def _question(problem: MathProblem) -> Question:
     return Question(
         sample_id=problem.problem_id,
-        text=problem.problem,
-        worked=problem.solution,
+        text=MATH.ask(problem),
+        worked=MATH.solve(problem),
         record=problem,
         subject=problem.subject,
         level=problem.level,

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from evaluation.program_suite import ProgramSuite
-from evaluation.programs import BEGIN, STOPS, extract_program, required_names, score_program
+from evaluation.programs import extract_program, required_names, score_program
 from evaluation.sandbox import Outcome
 from evaluation.suite import register
 from evaluation.text_suite import Question
+from pipeline.benchmark_text import DONE, MBPP
 from pipeline.benchmarks import ProgramTask, read_mbpp
 
 
@@ -18,12 +19,10 @@ class MbppSuite(ProgramSuite):
     """Tasks of MBPP, by default the 70 % that the paper tests on."""
 
     kind: ClassVar[str] = "mbpp"
-    plain_template: ClassVar[str] = "Task: {question}\nProgram:\n"
-    plain_stops: ClassVar[tuple[str, ...]] = (STOPS[0], "Task:")
-    chat_template: ClassVar[str] = (
-        "Solve this task in Python: {question}\n\nWrite the program between [BEGIN] and [DONE]."
-    )
-    chat_stops: ClassVar[tuple[str, ...]] = (STOPS[0],)
+    plain_template: ClassVar[str] = MBPP.plain_template
+    plain_stops: ClassVar[tuple[str, ...]] = (DONE, "Task:")
+    chat_template: ClassVar[str] = MBPP.chat_template
+    chat_stops: ClassVar[tuple[str, ...]] = (DONE,)
 
     data: str = "google-research-datasets/mbpp"
     part: Literal["train", "test", "all"] = "test"
@@ -48,11 +47,10 @@ class MbppSuite(ProgramSuite):
 
 
 def _question(task: ProgramTask) -> Question:
-    tests = "\n".join(task.tests)
     return Question(
         sample_id=f"mbpp-{task.task_id}",
-        text=f"{task.text}\nIt must pass these tests:\n{tests}",
-        worked=f"{BEGIN}\n{task.reference}\n{STOPS[0]}",
+        text=MBPP.ask(task),
+        worked=MBPP.solve(task),
         record=task,
     )
 

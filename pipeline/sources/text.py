@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from models.prompts import TextTokenizer, load_tokenizer
-from pipeline.benchmark_text import TASKS, Benchmark, read_fields
+from pipeline.benchmark_text import Benchmark, read_fields
 from pipeline.benchmarks import load_from_hub
 from pipeline.places import PLACE
 from pipeline.rows import Examples, Vocabulary, hash_share, pad
@@ -34,18 +34,19 @@ class TextSource:
     tokenizer: str = field(metadata=PLACE)
     """Folder or hub name of a Hugging Face tokenizer."""
     benchmark: Benchmark | None = None
-    """Read the data as this benchmark, with its own templates unless others are given. Of MBPP only
-    the part that its suite does not test is read."""
+    """Read the data as this benchmark, whose records have a `prompt` and a `response` as its suite
+    asks and shows them, by `chat` or not. Of MBPP only the part that its suite does not test is
+    read."""
     subjects: tuple[str, ...] = ()
     """Of MATH, those to take; all when empty."""
     split_seed: int = 0
     """Of MBPP's division into parts, as its suite has it."""
     subset: str = "train"
     """Which split of the data set to read."""
-    prompt: str | None = None
-    """Template over a record's fields; the benchmark's or `{prompt}` when none."""
-    response: str | None = None
-    """The same; the benchmark's or `{response}` when none."""
+    prompt: str = "{prompt}"
+    """Template over a record's fields."""
+    response: str = "{response}"
+    """Template over a record's fields."""
     chat: bool = False
     """Ask by the tokenizer's chat template; the response ends as an assistant's turn does."""
     max_length: int = 1024
@@ -74,11 +75,7 @@ class TextSource:
 
     @property
     def _templates(self) -> tuple[str, str]:
-        task = TASKS[self.benchmark] if self.benchmark else None
-        usual = (task.prompt, task.response) if task else ("{prompt}", "{response}")
-        given = (self.prompt, self.response)
-        prompt, response = (u if g is None else g for g, u in zip(given, usual, strict=True))
-        return prompt, response
+        return self.prompt, self.response
 
     def tokenizer_hash(self) -> str:
         return self._tokenizer().hash
@@ -157,6 +154,7 @@ class TextSource:
             self.benchmark,
             self.data,
             self.subset,
+            chat=self.chat,
             subjects=self.subjects,
             split_seed=self.split_seed,
         )

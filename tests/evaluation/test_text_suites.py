@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from evaluation import program_suite
@@ -10,6 +11,7 @@ from evaluation.decoder import Decoder
 from evaluation.presets import PRESETS
 from evaluation.sandbox import is_available
 from evaluation.suite import make_suite
+from pipeline.sources.text import TextSource
 from tests.evaluation.speakers import Speaker
 from tests.text_folders import EOS, EOT, write_rows, write_text_tokenizer
 
@@ -288,3 +290,44 @@ def test_programs_are_not_run_without_a_sandbox(suite, monkeypatch):
         made.check(Speaker(made.codec, {"Double": "no"}))
     allowed = suite("mbpp", MBPP, part="all", unsafe=True)
     allowed.check(Speaker(allowed.codec, {"Double": "no"}))
+
+
+@pytest.mark.parametrize("chat", [True, False], ids=["chat", "plain"])
+@pytest.mark.parametrize(
+    ("benchmark", "rows"),
+    [("math", MATH), ("gsm8k", GSM8K), ("mbpp", [{**MBPP[0], "task_id": 10}]), ("arc", ARC)],
+    ids=["math", "gsm8k", "mbpp", "arc"],
+)
+def test_training_asks_and_answers_as_the_suite_does(suite, benchmark, rows, chat):
+    more = {"mbpp": {"part": "train"}, "arc": {"scored": "letters"}}.get(benchmark, {})
+    asking = suite(benchmark, rows, chat=chat, **more)
+    source = TextSource(
+        data=asking.data,
+        benchmark=benchmark,
+        tokenizer=asking.tokenizer,
+        chat=chat,
+        held_out_share=0.0,
+        append_eos=False,
+    )
+    examples = source.examples("train", 0, len(rows), np.random.default_rng(0))
+    targets = zip(examples.target, examples.prompt_lengths, examples.lengths, strict=True)
+    asked, answered = [], []
+    for row, prompt_length, length in targets:
+        asked.append(row[:prompt_length].tolist())
+        answered.append(row[prompt_length:length].tolist())
+    assert len(asked) == len(rows)
+    assert asked == [asking.prompt(question) for question in asking.questions]
+    # The answer is what a worked example of the suite would show.
+    codec = asking.codec
+    assert answered == [
+        codec.encode(x.worked) + codec.turn_end if chat else codec.encode(f" {x.worked}")
+        for x in asking.questions
+    ]
+
+
+def test_the_presets_without_shots_ask_as_training_does(suite):
+    for kind, rows in (("math", MATH), ("gsm8k", GSM8K), ("mbpp", MBPP), ("arc", ARC)):
+        asking = suite(kind, rows, preset="paper")
+        assert (asking.shots, asking.chat, asking.template) == (0, True, None)
+        if kind == "arc":
+            assert asking.scored == "letters"

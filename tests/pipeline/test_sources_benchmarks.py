@@ -62,22 +62,20 @@ def texts(source, count=1000):
 
 
 def test_every_benchmark_has_its_prompt_and_response(make):
-    boxed = "Please reason step by step, and put your final answer within \\boxed{}."
     start, end = "<|startoftext|>", "<|endoftext|>"
     assert texts(make("math", *MATH))[0] == (
-        f"{start}What is $1+1$?\n{boxed}", f"It is $\\boxed{{2}}$.{end}"
+        f"{start}Problem:\nWhat is $1+1$?\n\nSolution:", f" It is $\\boxed{{2}}$.{end}"
     )  # fmt: skip
     assert texts(make("gsm8k", GSM8K)) == [
-        (f"{start}Two and two?\n{boxed}", f"2+2=4\nThe answer is \\boxed{{4}}.{end}")
+        (f"{start}Question: Two and two?\nAnswer:", f" 2+2=4\n#### 4{end}")
     ]
     assert texts(make("arc", ARC)) == [
-        (f"{start}What is wet?\nA. sand\nB. water\nAnswer with the letter of the right choice.",
-         f"B{end}")
-    ]  # fmt: skip
+        (f"{start}Question: What is wet?\nA. sand\nB. water\nAnswer:", f" B{end}")
+    ]
     trained = next(n for n in range(99) if mbpp_part(n, 0) == "train")
     prompt, response = texts(make("mbpp", task(trained)))[0]
-    assert prompt.endswith(f"tests:\n\nassert f{trained}() is None\n")
-    assert response == f"[BEGIN]\ndef f{trained}():\n  pass\n[DONE]{end}"
+    assert prompt.endswith(f"tests:\nassert f{trained}() is None\nProgram:\n")
+    assert response == f" [BEGIN]\ndef f{trained}():\n  pass\n[DONE]{end}"
     assert texts(make("math", *MATH, prompt="Q: {problem}", response="{answer}"))[0] == (
         f"{start}Q: What is $1+1$?", f"2{end}"
     )  # fmt: skip
@@ -85,7 +83,7 @@ def test_every_benchmark_has_its_prompt_and_response(make):
 
 def test_math_is_taken_by_subject(make):
     found = texts(make("math", *MATH, subjects=("Counting & Probability",)))
-    assert [prompt.partition("\n")[0] for prompt, _ in found] == ["<|startoftext|>Roll a die."]
+    assert [prompt for prompt, _ in found] == ["<|startoftext|>Problem:\nRoll a die.\n\nSolution:"]
     with pytest.raises(ValueError, match=r"no subjects \['Botany'\]; it has \['Algebra', 'Count"):
         make("math", *MATH, subjects=("Botany",)).num_records()
     with pytest.raises(ValueError, match="subjects are MATH's: set benchmark: math, got arc"):
@@ -114,7 +112,8 @@ def test_a_chat_response_ends_its_turn(make, tmp_path, template):
     prompt = examples.target[0, : examples.prompt_lengths[0]].tolist()
     assert prompt.count(HEAD) == 2  # the user's, and the assistant's once
     assert prompt == load_tokenizer(folder).encode_prompt(
-        "What is wet?\nA. sand\nB. water\nAnswer with the letter of the right choice.", chat=True
+        "What is wet?\nA. sand\nB. water\n\nAnswer with the letter of the right choice alone.",
+        chat=True,
     )
     assert examples.target[0][examples.editable[0]].tolist() == [ord("B"), EOT, EOS]
 
