@@ -176,6 +176,5 @@ def _choose(choices: tuple[Any, ...], value: Mapping[str, Any], where: str) -> t
 
 
 def _name(hint: Any) -> str:
-    if hint is type(None):
-        return "none"
-    return getattr(hint, "__name__", str(hint))
+    names = {type(None): "none", bool: "true or false"}
+    return names.get(hint) or getattr(hint, "__name__", str(hint))

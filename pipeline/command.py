@@ -7,10 +7,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import yaml
-
 from pipeline.jobs import JobError
 from pipeline.memory import keep_memory
+from pipeline.plain_yaml import write_yaml
 from pipeline.progress import Summary
 from pipeline.recipe import BuildRecipe, load_recipe
 from pipeline.storage import StorageError
@@ -39,7 +38,7 @@ def main_for(
         recipe = load_recipe(kind, arguments.recipe, arguments.overrides)
         if arguments.dry_run:
             units = plan(recipe)
-            print(yaml.safe_dump(plain(recipe), sort_keys=False), end="")
+            print(write_yaml(plain(recipe)), end="")
             print(f"# {verb}: {len(units)} units")
             return
         keep_memory()

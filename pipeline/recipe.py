@@ -8,10 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
-import yaml
-
-from models.config import check_plain, from_mapping
+from models.config import from_mapping
 from pipeline.places import PLACE, without_places
+from pipeline.plain_yaml import read_yaml
 from pipeline.sources.countdown import CountdownSource
 from pipeline.sources.image_edit import ImageEditSource
 from pipeline.sources.sudoku import SudokuSource
@@ -125,7 +124,7 @@ def load_recipe(kind: type, path: str | Path, overrides: list[str]) -> Any:
         raise ValueError(f"cannot read recipe {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error
-    values = _read_yaml(text, str(path))
+    values = read_yaml(text, str(path))
     if not isinstance(values, dict):
         raise ValueError(f"{path}: expected keys and values, got {values!r}")
     for override in overrides:
@@ -147,25 +146,4 @@ def _apply(values: dict[str, Any], override: str) -> None:
         values = values.setdefault(section, {})
         if not isinstance(values, dict):
             raise ValueError(f"{override!r}: {section} is a value, not a section")
-    values[last] = _read_yaml(text, f"{override!r}: the value")
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML without merge keys, a few of which can stand for any number of keys."""
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        for key, _ in node.value:
-            if key.tag == "tag:yaml.org,2002:merge":
-                raise yaml.MarkedYAMLError(problem="<< is not read", problem_mark=key.start_mark)
-
-
-def _read_yaml(text: str, where: str) -> Any:
-    """The plain values that a text holds; ValueError for anything else."""
-    try:
-        value = yaml.load(text, _Loader)
-    except RecursionError:
-        raise ValueError(f"{where} is nested too deeply") from None
-    except Exception as error:  # what PyYAML makes of `!!int x` or of a 13th month is not its own
-        raise ValueError(f"{where} is not YAML: {error}") from error
-    check_plain(value, where)
-    return value
+    values[last] = read_yaml(text, f"{override!r}: the value")

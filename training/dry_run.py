@@ -6,12 +6,12 @@ Of the checkpoint to start from, config.json is enough, so that one can plan bef
 from dataclasses import dataclass
 
 import torch
-import yaml
 
 from models import Backbone, create
 from models.adapter import add_lora
 from pipeline.command import plain
 from pipeline.manifest import MANIFEST
+from pipeline.plain_yaml import write_yaml
 from pipeline.storage import Storage
 from training.deepspeed_config import check_deepspeed
 from training.estimate import estimate
@@ -40,7 +40,7 @@ class Machine:
 def describe(recipe: TrainRecipe, machine: Machine) -> str:
     """The resolved recipe, and the plan as comments."""
     check_deepspeed(recipe.engine)
-    lines = [yaml.safe_dump(plain(recipe), sort_keys=False).rstrip()]
+    lines = [write_yaml(plain(recipe)).rstrip()]
     length = machine.length
     if Storage(recipe.shards).exists(MANIFEST):
         world = World(rank=0, size=machine.ranks, local_rank=0, local_size=machine.ranks)

@@ -225,7 +225,11 @@ def test_files_that_hold_no_text_are_named(tmp_path):
         (EvalRecipe, "suites.boards.kind=[1]", r"suites: boards: kind must be one of .* got \[1\]"),
         (EvalRecipe, "suites.words.preset=[1]", r"preset must be one of .* got \[1\]"),
         (TrainRecipe, "engine.zero_stage=true", r"zero_stage must be one of \[0, 1, 2, 3\]"),
-        (TrainRecipe, "model.since=2024-01-01", "the value must be text, .* got date; put text in"),
+        (
+            TrainRecipe,
+            "model.since=!!timestamp 2024-01-01",
+            "the value must be text, .* got date; put text in",
+        ),
         (TrainRecipe, "engine.deepspeed.x={1: 2}", "key 1 is not text; put it in quotes"),
         (TrainRecipe, "optimizer.lr=.nan", "finite number"),
     ],

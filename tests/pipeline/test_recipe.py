@@ -1,9 +1,12 @@
 """Recipes: all that we ship, overrides, and clear errors."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pipeline.command import plain
+from pipeline.plain_yaml import write_yaml
 from pipeline.plan import make_plan
 from pipeline.recipe import BuildRecipe, load_recipe
 
@@ -83,3 +86,51 @@ def test_unreadable_files_are_named(tmp_path):
     (tmp_path / "list.yaml").write_text("- 1")
     with pytest.raises(ValueError, match="expected keys and values"):
         load_recipe(BuildRecipe, tmp_path / "list.yaml", [])
+
+
+@pytest.mark.parametrize("text", ["1e-3", "1E-3", "1.e-3", ".001", "+1e-3", "0.1e-2", "1.0e-03"])
+def test_floats_are_read_as_people_write_them(toy, text):
+    recipe = load_recipe(BuildRecipe, toy, [f"trajectories.wrong_share={text}"])
+    assert recipe.trajectories.wrong_share == 0.001
+    toy.write_text(TOY.replace("noisy_count", f"wrong_share: {text}, noisy_count"))
+    assert load_recipe(BuildRecipe, toy, []).trajectories.wrong_share == 0.001
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1e3", 1000), ("+1E3", 1000), ("12e0", 12), ("010", 10), ("0o17", 15), ("0x1F", 31),
+        ("+7", 7), ("10_000", 10_000),
+    ],
+)  # fmt: skip
+def test_so_are_whole_numbers(toy, text, number):
+    seed = load_recipe(BuildRecipe, toy, [f"seed={text}"]).seed
+    assert (seed, type(seed)) == (number, int)
+
+
+@pytest.mark.parametrize("text", ["yes", "no", "on", "off", "y", "1:30", "2024-01-01", "0b1", "="])
+def test_what_only_older_yaml_reads_otherwise_is_text(toy, text):
+    assert load_recipe(BuildRecipe, toy, [f"output={text}"]).output == text
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("seed=1.0", "seed must be int, got 1.0"),
+        ("seed=1e-3", "seed must be int, got 0.001"),
+        ("seed=1e400", "seed=1e400': the value must be text, a finite number"),
+        ("trajectories.see_end=yes", "see_end must be true or false, got 'yes'"),
+        ("replicas=1:30", "replicas must be int, got '1:30'"),
+    ],
+)
+def test_numbers_and_flags_that_are_none_are_named(toy, override, message):
+    with pytest.raises(ValueError, match=message):
+        load_recipe(BuildRecipe, toy, [override])
+
+
+@pytest.mark.parametrize("text", ["1e3", "yes", "1:30", "010", "0o17", "2024-01-01", "null", "x"])
+def test_a_recipe_that_is_written_reads_as_it_was(toy, text):
+    recipe = replace(load_recipe(BuildRecipe, toy, []), output=text)
+    recipe = replace(recipe, trajectories=replace(recipe.trajectories, wrong_share=1e-5))
+    toy.write_text(write_yaml(plain(recipe)))
+    assert load_recipe(BuildRecipe, toy, []) == recipe
