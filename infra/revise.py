@@ -135,6 +135,11 @@ def _lines(boards: list[str]) -> Iterator[tuple[str, str]]:
                 yield from _numbered(board, Path(board).read_text().splitlines())
             except (OSError, ValueError) as error:  # no UTF-8, or no path
                 raise ValueError(f"cannot read boards from {board}: {error}") from error
+        elif not _is_board(board):
+            raise ValueError(
+                f"there is no file {board}; nor is it a board, which is 81 or 16 digits, 0 or . "
+                "for a blank"
+            )
         elif board.strip():
             yield f"board {number}", board
 
@@ -144,8 +149,11 @@ def _numbered(name: str, lines: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _is_file(text: str) -> bool:
-    looks_like_board = set(text) <= set("0123456789. ")
-    return not looks_like_board and (os.path.exists(text) or "/" in text or "\\" in text)
+    return not _is_board(text) and (os.path.exists(text) or "/" in text or "\\" in text)
+
+
+def _is_board(text: str) -> bool:
+    return set(text) <= set("0123456789. ")
 
 
 if __name__ == "__main__":
