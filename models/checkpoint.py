@@ -263,6 +263,9 @@ def _read_settings(folder: Path, *, has_weights: bool) -> dict[str, Any]:
             f"there is no checkpoint folder at {folder}; those that come with remask: {names}"
         )
     if not (folder / CONFIG).is_file():
+        model = folder / "model"
+        if (model / CONFIG).is_file() or adapter.is_adapter(model):
+            raise CheckpointError(f"{folder} is a run's folder; its model is {model}")
         raise CheckpointError(f"{folder} lacks {CONFIG}")
     if has_weights:
         weight_files(folder)

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 
 import pytest
 import torch
@@ -237,3 +238,10 @@ def test_a_folder_that_may_not_be_read_is_named(folder):
 def test_a_kind_that_is_no_backbone_is_named(kind):
     with pytest.raises(ValueError, match="model: kind must be one of .*, got "):
         create({"kind": kind})
+
+
+def test_the_folder_of_a_run_is_told_from_its_models(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "run" / "model")
+    refuse(tmp_path / "run", "run is a run's folder; its model is .*/run/model$")
+    (tmp_path / "run" / "model" / CONFIG).unlink()
+    refuse(tmp_path / "run", "run lacks config.json$")
