@@ -220,6 +220,11 @@ def _read(path_or_name: str) -> Any:
     import transformers  # slow to import
 
     folder = Path(path_or_name)
+    if _is_path(path_or_name) and not os.path.exists(folder):
+        raise ValueError(
+            f"cannot load tokenizer {path_or_name}: there is no such folder; pass the path of a "
+            "folder with tokenizer.json, or a hub name such as org/name"
+        )
     kind = transformers.AutoTokenizer
     if os.path.isfile(folder / "tokenizer_config.json"):
         try:
@@ -239,6 +244,12 @@ def _read(path_or_name: str) -> Any:
             f"cannot load tokenizer {path_or_name}: {reason}; pass the path of a folder with "
             "tokenizer.json, or a hub name that can be reached"
         ) from error
+
+
+def _is_path(path_or_name: str) -> bool:
+    """Is it written as no hub name can be? Those are `name` or `org/name`."""
+    is_written_so = path_or_name.startswith(("/", ".", "~")) or path_or_name.endswith("/")
+    return is_written_so or path_or_name.count("/") > 1
 
 
 def _short(text: str) -> str:

@@ -148,3 +148,9 @@ def test_damaged_tokenizers_are_refused_in_a_line(tmp_path, file, text):
     with pytest.raises(ValueError, match="tokenizer") as caught:
         load_tokenizer(folder)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["/no/tokenizer", "./tokenizer", "../t", "~/t", "runs/a/b", "t/"])
+def test_a_path_that_is_not_there_is_not_looked_for_on_the_hub(name):
+    with pytest.raises(ValueError, match="cannot load tokenizer .*: there is no such folder; pass"):
+        load_tokenizer(name)
