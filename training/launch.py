@@ -30,7 +30,7 @@ from training.deepspeed_config import check_deepspeed
 from training.lifeline import COMMAND
 from training.recipe import TrainRecipe
 from training.run_folder import RunFolder
-from training.train import add_arguments, dry_run
+from training.train import add_arguments, dry_run, refuse_planning
 
 ENDING_S = 10
 """For ranks that were killed to be gone."""
@@ -51,6 +51,7 @@ def main(argv: list[str] | None = None) -> None:
     ranks = arguments.ranks or default_ranks()
     if arguments.dry_run:
         return dry_run(arguments, ranks)
+    refuse_planning(arguments)
     where = ["--hostfile", str(arguments.hostfile)] if arguments.hostfile else local(ranks)
     command = [*where, "--module", "training.train", arguments.recipe, *arguments.overrides]
     settings = dict(os.environ) if arguments.hostfile else environment(ranks)

@@ -31,6 +31,7 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_intermixed_args(argv)
     if arguments.dry_run:
         return dry_run(arguments, World.from_environment().size)
+    refuse_planning(arguments)
     end_with_launcher()
     keep_memory()
     try:
@@ -69,6 +70,14 @@ def dry_run(arguments: argparse.Namespace, ranks: int) -> None:
         _exit(2, error)
     except StorageError as error:
         _exit(1, error)
+
+
+def refuse_planning(arguments: argparse.Namespace) -> None:
+    """Exit 2 if options of a dry run are given without one."""
+    for option in ("length", "gpu_memory"):
+        if getattr(arguments, option) is not None:
+            name = f"--{option.replace('_', '-')}"
+            _exit(2, ValueError(f"{name} is for --dry-run; add it, or leave {name} out"))
 
 
 def run(path: str, overrides: list[str]) -> None:

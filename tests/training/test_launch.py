@@ -23,7 +23,7 @@ from tests.training.runs import (
     wait_for,
     write_recipe,
 )
-from training import launch
+from training import launch, train
 from training.loader import Order
 from training.recipe import TrainRecipe
 from training.run_folder import RunFolder
@@ -251,3 +251,13 @@ def test_every_recipe_shipped_is_read():
     for path in found:
         kind = VQRecipe if path.stem.endswith("_vq") else TrainRecipe
         assert isinstance(load_recipe(kind, path, []), kind)
+
+
+@pytest.mark.parametrize("main", [launch.main, train.main], ids=["launcher", "rank"])
+@pytest.mark.parametrize("option", ["--gpu-memory", "--length"])
+def test_what_only_a_dry_run_heeds_is_refused_without_one(boards, tmp_path, capsys, option, main):
+    path = write_recipe(tmp_path, "wet", boards, steps=1)
+    with pytest.raises(SystemExit, match="2"):
+        main([path, option, "80"])
+    assert f"{option} is for --dry-run; add it, or leave {option} out" in capsys.readouterr().err
+    assert not (tmp_path / "wet").exists()
