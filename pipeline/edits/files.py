@@ -33,6 +33,7 @@ import pyarrow.parquet as pq
 from pipeline.edits.named import read_named
 from pipeline.edits.pair import EditPair, check_numbers, split_words
 from pipeline.images import ImageError, ImageFile, Size, nearest_size, sizes_of_area
+from pipeline.jsonl import first_fault
 from pipeline.places import PLACE
 from pipeline.rows import hash_share
 from pipeline.storage import absolute, file_hash, open_file_system
@@ -234,7 +235,8 @@ def _load(data: str, subset: str, fields: PairFields | None) -> tuple[Any, PairF
         else:
             table = datasets.load_dataset(data, split=subset)
     except (OSError, ValueError, RecursionError, StopIteration, DatasetGenerationError) as error:
-        reason = (str(error) or "it is empty").splitlines()[0]
+        reason = next(filter(None, map(first_fault, files)), None)
+        reason = reason or (str(error) or "it is empty").splitlines()[0]
         raise ValueError(f"cannot load {data}: {reason}") from error
     columns = table.column_names
     if fields is None:

@@ -17,6 +17,7 @@ import numpy as np
 from models.prompts import TextTokenizer, load_tokenizer
 from pipeline.benchmark_text import Benchmark, read_fields
 from pipeline.benchmarks import load_from_hub
+from pipeline.jsonl import first_fault
 from pipeline.places import PLACE
 from pipeline.rows import Examples, Vocabulary, hash_share, pad
 from pipeline.storage import absolute_if_here, file_hash
@@ -56,7 +57,8 @@ class TextSource:
     mask_token: str | None = None
     """The mask token, where the tokenizer does not name one."""
     append_eos: bool = True
-    """End the response with the tokenizer's end token, if it has one."""
+    """End the response with the tokenizer's end token; in a chat whose turns end with a token of
+    their own, only if it has one."""
     eos_bucket: int | None = None
     """Go on with end tokens to a multiple of this many tokens in all, at most `max_length`. They
     are part of the response, as LLaDA's training has it: so it learns how long answers are."""
@@ -145,7 +147,15 @@ class TextSource:
         )
 
     def _tokenizer(self) -> TextTokenizer:
-        return load_tokenizer(self.tokenizer, self.mask_token)
+        tokenizer = load_tokenizer(self.tokenizer, self.mask_token)
+        if self.append_eos and tokenizer.eos_id is None:
+            is_ended = self.chat and tokenizer.turn_end and not self.eos_bucket
+            if not is_ended:
+                raise ValueError(
+                    f"tokenizer {self.tokenizer} has no end token, so no response would end; name "
+                    "its eos_token in tokenizer_config.json, or set append_eos: false"
+                )
+        return tokenizer
 
     def _records(self) -> Any:
         if self.benchmark is None:
@@ -208,5 +218,5 @@ def _load(data: str, subset: str) -> Any:
     try:
         return datasets.load_dataset(FORMATS[suffix], data_files={subset: data}, split=subset)
     except (OSError, ValueError, RecursionError, StopIteration, DatasetGenerationError) as error:
-        reason = (str(error) or "it is empty").splitlines()[0]
+        reason = first_fault(data) or (str(error) or "it is empty").splitlines()[0]
         raise ValueError(f"cannot load {data}: {reason}") from error

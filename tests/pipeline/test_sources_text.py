@@ -127,3 +127,36 @@ def test_mistakes_are_named(source, tmp_path):
         source(max_length=1)
     with pytest.raises(ValueError, match="held_out_share must lie"):
         source(held_out_share=1.0)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [('{"question": "one ?", "answer"', "is not JSON: "), ("[1, 2]", "holds list, not keys and")],
+)
+def test_a_malformed_line_is_named(source, tmp_path, line, reason):
+    path = tmp_path / "bad.jsonl"
+    path.write_text("\n".join([json.dumps(RECORDS[0]), "", line, json.dumps(RECORDS[1])]))
+    with pytest.raises(ValueError, match=f"cannot load .*bad.jsonl: line 3 {reason}"):
+        source(data=str(path)).num_records()
+
+
+def test_a_tokenizer_without_an_end_token_is_refused(source, tokenizer, tmp_path):
+    endless = PreTrainedTokenizerFast.from_pretrained(tokenizer)
+    endless.eos_token = None
+    endless.save_pretrained(tmp_path / "endless")
+    settings = {"tokenizer": str(tmp_path / "endless")}
+    message = "endless has no end token, so no response would end; .* or set append_eos: false"
+    for use in (TextSource.tokenizer_hash, TextSource.vocabulary):
+        with pytest.raises(ValueError, match=message):
+            use(source(**settings))
+    rows = source(**settings, append_eos=False).examples("train", 0, 1, np.random.default_rng(0))
+    assert WORDS[rows.target[0, -1]] == "two"
+    # The end of an assistant's turn is an end too, but nothing to fill a bucket with.
+    endless.add_special_tokens({"additional_special_tokens": ["<|im_end|>"]})
+    endless.chat_template = "{% for m in messages %}{{ m.content }} <|im_end|> {% endfor %}"
+    endless.save_pretrained(tmp_path / "chat")
+    settings = {"tokenizer": str(tmp_path / "chat"), "chat": True}
+    rows = source(**settings).examples("train", 0, 1, np.random.default_rng(0))
+    assert rows.target[0, -1] == len(WORDS)
+    with pytest.raises(ValueError, match="chat has no end token"):
+        source(**settings, eos_bucket=4).vocabulary()
