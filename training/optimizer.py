@@ -67,6 +67,10 @@ class OptimizerConfig:
                 left = 1.0
         return warm * (self.final_share + (1 - self.final_share) * left)
 
+    def steps_changed(self, steps: int, others: int, done: int) -> int:
+        """Of the first `done` steps, those whose rates differ between two numbers of steps."""
+        return sum(self.rate(x, steps) != self.rate(x, others) for x in range(done))
+
 
 def split_parameters(
     backbone: Backbone, parameters: Iterable[nn.Parameter]

@@ -163,7 +163,8 @@ class TrainRecipe:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     lora: LoraConfig | None = None
     steps: int | None = None
-    """Updates in all."""
+    """Updates in all. A run may be given more later if the learning rates of those that it has done
+    stay the same, as with `decay: constant`."""
     epochs: float | None = None
     """The same as passes over the data. One of the two is needed."""
     batch_size: int = 64

@@ -118,6 +118,10 @@ class RunFolder:
     def newest(self) -> Checkpoint | None:
         return max(self.checkpoints(), key=lambda x: x.state.step, default=None)
 
+    def last_step(self) -> int:
+        """Step of the newest checkpoint, damaged ones included; 0 if there is none."""
+        return max((int(x.name.removeprefix("step-")) for x in self._steps()), default=0)
+
     def aside(self, step: int) -> Path:
         """Where a checkpoint is written before it is whole."""
         return self._checkpoints / f".step-{step:08d}.partial"

@@ -20,15 +20,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.provenance import RECIPE, claim
+from pipeline.provenance import RECIPE
 from pipeline.recipe import digest
-from pipeline.storage import Storage
 from pipeline.terminal import complain
 from training import disk_space
 from training.card import model_card
 from training.checkpoint import Checkpoint, State, files_of, seal
 from training.engine import is_regrouped, make_engine, save_model, whole_weights
 from training.engine_state import save_state
+from training.extension import claim_run
 from training.held_out import HeldOut
 from training.learner import Learner, Tally
 from training.loader import Batch, Loader, Prefetched
@@ -319,7 +319,7 @@ def prepared(recipe: TrainRecipe, world: World) -> Iterator[tuple[Plan, RunFolde
     check_wandb(recipe.log.wandb)
     with folder.held(PATIENCE_S) if world.is_first else contextlib.nullcontext():
         if world.is_first:
-            claim(Storage(str(folder.path)), plan.content)
+            claim_run(folder, plan)
         is_regrouped(plan, world, folder.newest())
         yield plan, folder
 
@@ -349,8 +349,10 @@ def train(plan: Plan, folder: RunFolder, world: World) -> Outcome:
 
 
 def _train(plan: Plan, folder: RunFolder, world: World) -> Outcome:
-    newest = folder.newest()
-    if newest is not None and newest.state.step >= plan.steps and folder.model.exists():
+    newest, last = folder.newest(), folder.outcome()
+    # A model alone may be that of fewer steps, which the run had before it was extended.
+    is_done = last is not None and last.is_finished and last.step == plan.steps
+    if newest is not None and newest.state.step >= plan.steps and is_done and folder.model.exists():
         return Outcome(newest.state.step, plan.steps, newest.state.scores, str(folder.model))
     world.join()
     seen = world.gather((folder.path / RECIPE).exists())
