@@ -292,5 +292,6 @@ def load_from_hub(name: str, split: str, config: str | None = None) -> Any:
     except Exception as error:  # the hub fails in many ways, of several libraries' own
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise ValueError(
-            f"cannot load {name} from the hub: {reason}; or pass the path of a local .jsonl file"
+            f"data {name!r} cannot be loaded from the hub: {reason}; or pass the path of a local "
+            ".jsonl file"
         ) from error

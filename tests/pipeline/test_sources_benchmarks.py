@@ -150,7 +150,9 @@ def test_mistakes_are_named(make, tmp_path, tokenizer):
         make("mbpp", task(tested)).num_records()
     for benchmark in ("math", None):
         far = TextSource(data="no/such", benchmark=benchmark, tokenizer=tokenizer)
-        with pytest.raises(ValueError, match="cannot load no/such from the hub: .*local .jsonl"):
+        with pytest.raises(
+            ValueError, match="data 'no/such' cannot be loaded from the hub: .*local .jsonl"
+        ):
             far.num_records()
     maskless = write_text_tokenizer(tmp_path / "maskless", mask=False)
     with pytest.raises(ValueError, match="maskless has no mask token such as"):
