@@ -266,9 +266,7 @@ def test_bad_input_is_named(suite, tokenizer, tmp_path, monkeypatch):
         _ = suite("math", MATH, subjects=["Alchemy"]).num_samples
     with pytest.raises(ValueError, match="problem 1 has no answer"):
         _ = suite("math", [MATH[0] | {"solution": "none"}]).num_samples
-    with pytest.raises(
-        ValueError, match="data 'no/such' cannot be loaded from the hub: .*local .jsonl file"
-    ):
+    with pytest.raises(ValueError, match="data 'no/such' cannot be loaded from the hub: .*local"):
         _ = make_suite({"kind": "math", "data": "no/such", "tokenizer": tokenizer}, "x").num_samples
     maskless = write_text_tokenizer(tmp_path / "maskless", mask=False)
     with pytest.raises(ValueError, match="maskless has no mask token such as"):
