@@ -25,6 +25,8 @@ from pipeline.terminal import fail, make_console, say, visible
 from training.recipe import TrainRecipe
 from training.run_folder import RunFolder
 
+MAX_STAGES = 1000
+"""All of their recipes are read before the first begins."""
 STOPPED = 130
 """Status of what Ctrl-C has ended."""
 STAGES = {
@@ -48,8 +50,8 @@ class RunRecipe:
     """Each a verb of `remask` with its arguments, as one would type it."""
 
     def __post_init__(self) -> None:
-        if not self.stages:
-            raise ValueError("stages is empty; name at least one")
+        if not 1 <= len(self.stages) <= MAX_STAGES:
+            raise ValueError(f"stages must be 1 .. {MAX_STAGES}, got {len(self.stages)}")
         for stage in self.stages:
             try:
                 words = shlex.split(stage)

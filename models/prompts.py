@@ -60,7 +60,10 @@ class TextTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """A text alone, without BOS or any other token around it."""
-        return self.inner(text, add_special_tokens=False)["input_ids"]
+        try:
+            return self.inner(text, add_special_tokens=False)["input_ids"]
+        except TypeError as error:  # what tokenizers says of half a surrogate pair
+            raise ValueError(f"tokenizer {self.name} cannot read {_short(text)}") from error
 
     def encode_prompt(
         self, prompt: str | Sequence[Round], *, chat: bool, bos: bool = True

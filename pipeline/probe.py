@@ -172,15 +172,15 @@ def read_proposals(plan: Plan, unit: Unit, examples: Examples) -> TopK:
     data, path = storage.read_sealed(name), storage.path(name)
     try:
         candidates, log_probs = _decode(data, examples)
+        return TopK(
+            candidates,
+            log_probs,
+            num_allowed=len(examples.vocabulary.allowed),
+            is_uniform=plan.recipe.proposal.candidates == "uniform",
+        )
     except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
         reason = str(error).splitlines()[0]
         raise StorageError(f"{path} is damaged: {reason}; remove it and probe again") from error
-    return TopK(
-        candidates,
-        log_probs,
-        num_allowed=len(examples.vocabulary.allowed),
-        is_uniform=plan.recipe.proposal.candidates == "uniform",
-    )
 
 
 def _decode(data: bytes, examples: Examples) -> tuple[np.ndarray, np.ndarray]:

@@ -160,7 +160,7 @@ def test_shown_boards_are_told_apart_without_colour():
 @pytest.mark.parametrize(
     ("text", "argv", "message"),
     [
-        ("stages: []", [], "stages is empty"),
+        ("stages: []", [], "stages must be 1 .. 1000, got 0"),
         ("stages: [fly away]", [], "a stage begins with one of .* got 'fly away'"),
         ("stages: ['']", [], "a stage begins with one of"),
         ("steps: []", [], r"unknown keys \['steps'\]"),

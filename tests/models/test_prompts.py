@@ -154,3 +154,8 @@ def test_damaged_tokenizers_are_refused_in_a_line(tmp_path, file, text):
 def test_a_path_that_is_not_there_is_not_looked_for_on_the_hub(name):
     with pytest.raises(ValueError, match="cannot load tokenizer .*: there is no such folder; pass"):
         load_tokenizer(name)
+
+
+def test_text_that_is_none_is_refused(tokenizer):
+    with pytest.raises(ValueError, match=r"tokenizer .* cannot read 'half \\ud800'"):
+        tokenizer.encode("half \ud800")
