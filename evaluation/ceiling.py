@@ -7,9 +7,9 @@ answer is not exact; among n at the same distance it is exact one time in n.
 Valid boards are taken as equally likely, and the reviser as not told how many cells are wrong: one
 that knew the number, or which boards are held out, could tell some boards apart that others cannot.
 
-    python -m evaluation.ceiling                              # 1,000 boards, 4 to 20 wrong cells
-    python -m evaluation.ceiling --boards 8000 --seed 1 --workers 2
-    python -m evaluation.ceiling --side 4 --wrong 1 4 --workers 0     # without Ray
+    python -m remask.evaluation.ceiling                       # 1,000 boards, 4 to 20 wrong cells
+    python -m remask.evaluation.ceiling --boards 8000 --seed 1 --workers 2
+    python -m remask.evaluation.ceiling --side 4 --wrong 1 4 --workers 0     # without Ray
 
 Beyond 25 wrong cells a board can take seconds.
 """
@@ -19,12 +19,12 @@ from functools import partial
 
 import numpy as np
 
-from evaluation.intervals import bootstrap_ratio, wilson
-from evaluation.nearest import Outlook, outlook
-from evaluation.suites.sudoku import SudokuSuite
-from pipeline.jobs import JobError, run_tasks
-from pipeline.progress import Meter
-from pipeline.terminal import fail
+from remask.evaluation.judges.nearest import Outlook, outlook
+from remask.evaluation.stats.intervals import bootstrap_ratio, wilson
+from remask.evaluation.suites.sudoku import SudokuSuite
+from remask.pipeline.runtime.jobs import JobError, run_tasks
+from remask.pipeline.runtime.progress import Meter
+from remask.pipeline.runtime.terminal import fail
 
 WRONG = {4: (1, 4), 9: (4, 20)}
 """Least and most wrong cells when none are asked for, by side."""
@@ -107,7 +107,7 @@ def _percent(share: float | np.floating) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m evaluation.ceiling",
+        prog="python -m remask.evaluation.ceiling",
         description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,
     )

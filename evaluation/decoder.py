@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from models import (
+from remask.models import (
     P2,
     Absorbing,
     Backbone,
@@ -16,8 +16,8 @@ from models import (
     TwoPhase,
     revise,
 )
-from models.config import from_mapping
-from models.policy import Policy
+from remask.models.config import from_mapping
+from remask.models.decoding.policy import Policy
 
 POLICIES: dict[str, type] = {
     "revision": RevisionPolicy,

@@ -4,8 +4,8 @@ Predictions are kept by what they depend on, a chunk of samples a file. Kill it 
 again: it decodes what is missing. A suite, checkpoint or decoder more costs only its own runs.
 
     remask eval evaluation/recipes/sudoku.yaml
-    python -m evaluation.evaluate evaluation/recipes/sudoku.yaml run.workers=2
-    ray job submit --working-dir . -- python -m evaluation.evaluate RECIPE output=s3://bucket/eval
+    python -m remask.evaluation.evaluate evaluation/recipes/sudoku.yaml run.workers=2
+    ray job submit --working-dir . -- python -m remask.evaluation.evaluate RECIPE output=s3://bucket/eval
 """
 
 import contextlib
@@ -22,19 +22,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from evaluation.recipe import EvalRecipe
-from evaluation.results import EVALUATION_FILE, SCORES_FILE, SHOWCASE_FILE
-from evaluation.runs import Chunk, Run, make_runs
-from evaluation.suite import Score, left_out, with_left_out
-from evaluation.tables import SCORES, make_tables, print_table
-from models import load
-from models.checkpoint import outline, trained_history
-from pipeline.command import main_for, plain
-from pipeline.jobs import run_actors
-from pipeline.progress import Meter, Summary
-from pipeline.provenance import provenance
-from pipeline.storage import Storage, StorageError, absolute, check_kept
-from pipeline.terminal import make_console, say
+from remask.evaluation.recipe import EvalRecipe
+from remask.evaluation.report.results import EVALUATION_FILE, SCORES_FILE, SHOWCASE_FILE
+from remask.evaluation.runs import Chunk, Run, make_runs
+from remask.evaluation.stats.tables import SCORES, make_tables, print_table
+from remask.evaluation.suite import Score, left_out, with_left_out
+from remask.models import load
+from remask.models.checkpoints.checkpoint import outline, trained_history
+from remask.pipeline.runtime.command import main_for, plain
+from remask.pipeline.runtime.jobs import run_actors
+from remask.pipeline.runtime.progress import Meter, Summary
+from remask.pipeline.runtime.provenance import provenance
+from remask.pipeline.runtime.storage import Storage, StorageError, absolute, check_kept
+from remask.pipeline.runtime.terminal import make_console, say
 
 
 def make_worker(recipe: EvalRecipe) -> Callable[[Chunk], tuple[int, int]]:

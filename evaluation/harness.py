@@ -12,13 +12,13 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from tqdm import tqdm
 
-from evaluation.decoder import Decoder
-from evaluation.generation import fit_to_masks, generate
-from evaluation.likelihood import Likelihood, log_likelihood
-from models import load
-from models.checkpoint import trained_history
-from models.config import from_mapping
-from models.prompts import check_room, load_tokenizer
+from remask.evaluation.decode.generation import fit_to_masks, generate
+from remask.evaluation.decode.likelihood import Likelihood, log_likelihood
+from remask.evaluation.decoder import Decoder
+from remask.models import load
+from remask.models.checkpoints.checkpoint import trained_history
+from remask.models.config import from_mapping
+from remask.models.text.prompts import check_room, load_tokenizer
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from evaluation.decoder import Decoder
-from evaluation.suite import Suite, make_suite
+from remask.evaluation.decoder import Decoder
+from remask.evaluation.suite import Suite, make_suite
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,12 +10,12 @@ import itertools
 import os
 from dataclasses import dataclass
 
-from evaluation.decoder import Decoder
-from evaluation.recipe import EvalRecipe
-from evaluation.suite import AdaptsDecoders, Suite
-from models import Backbone, fingerprint
-from models.checkpoint import is_shipped, outline
-from pipeline.recipe import digest
+from remask.evaluation.decoder import Decoder
+from remask.evaluation.recipe import EvalRecipe
+from remask.evaluation.suite import AdaptsDecoders, Suite
+from remask.models import Backbone, fingerprint
+from remask.models.checkpoints.checkpoint import is_shipped, outline
+from remask.pipeline.runtime.recipes import digest
 
 MAX_CHUNKS = 1_000_000
 """Files of predictions of one run."""

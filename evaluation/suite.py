@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
-from evaluation.decoder import Decoder
-from evaluation.presets import with_preset
-from models import Backbone
-from models.config import from_mapping
+from remask.evaluation.decoder import Decoder
+from remask.evaluation.suites.presets import with_preset
+from remask.models import Backbone
+from remask.models.config import from_mapping
 
 Unit = Literal["share", "number"]
 LEFT_OUT = b"left_out"
@@ -111,7 +111,7 @@ def register(suite: S) -> S:
 
 def make_suite(values: Any, where: str) -> Suite:
     """The suite of a recipe's section, `kind` and settings."""
-    import evaluation.suites as package
+    from remask.evaluation import suites as package
 
     for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)

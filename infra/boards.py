@@ -8,8 +8,8 @@ from rich.panel import Panel
 from rich.text import Text
 from torch import Tensor
 
-from models import Action, Revision
-from pipeline.sources.sudoku import conflict_cells
+from remask.models import Action, Revision
+from remask.pipeline.sources.sudoku import conflict_cells
 
 # Marks tell the cells apart where there is no colour.
 REMASKED, REVEALED, WRONG = ("?", "black on yellow"), ("+", "black on green"), ("×", "bold red")

@@ -23,20 +23,20 @@ import os
 import sys
 
 VERBS = {
-    "run": "infra.run",
-    "source": "pipeline.source",
-    "probe": "pipeline.probe",
-    "build": "pipeline.build",
-    "shards": "pipeline.shards",
-    "vq": "training.vq",
-    "train": "training.launch",
-    "merge": "training.merge",
-    "eval": "evaluation.evaluate",
-    "report": "evaluation.report",
-    "harness": "infra.harness",
-    "revise": "infra.revise",
-    "edit": "infra.edit",
-    "doctor": "infra.doctor",
+    "run": "remask.infra.run",
+    "source": "remask.pipeline.source",
+    "probe": "remask.pipeline.probe",
+    "build": "remask.pipeline.build",
+    "shards": "remask.pipeline.shards",
+    "vq": "remask.training.vq",
+    "train": "remask.training.launch",
+    "merge": "remask.training.merge",
+    "eval": "remask.evaluation.evaluate",
+    "report": "remask.evaluation.report.make",
+    "harness": "remask.infra.harness",
+    "revise": "remask.infra.revise",
+    "edit": "remask.infra.edit",
+    "doctor": "remask.infra.doctor",
 }
 
 

@@ -18,16 +18,17 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
-from evaluation.decoder import Decoder
-from models import Backbone, CheckpointError, load
-from models.checkpoint import trained_history
-from models.config import from_mapping
-from models.guidance import NoImage
-from pipeline.images import ImageFile, Picture, to_png
-from pipeline.recipe import BuildRecipe, load_recipe
-from pipeline.sources.image_edit import ImageEditSource
-from pipeline.storage import Storage, StorageError
-from pipeline.terminal import complain, fail, say
+from remask.evaluation.decoder import Decoder
+from remask.models import Backbone, CheckpointError, load
+from remask.models.checkpoints.checkpoint import trained_history
+from remask.models.config import from_mapping
+from remask.models.images.guidance import NoImage
+from remask.pipeline.edits.images import ImageFile, Picture, to_png
+from remask.pipeline.recipe import BuildRecipe
+from remask.pipeline.runtime.recipes import load_recipe
+from remask.pipeline.runtime.storage import Storage, StorageError
+from remask.pipeline.runtime.terminal import complain, fail, say
+from remask.pipeline.sources.image_edit import ImageEditSource
 
 FILL_STEPS = 16
 """Of an empty canvas, unless it is said."""

@@ -13,8 +13,8 @@ import importlib
 import importlib.util
 import sys
 
-from models.folder import CheckpointError
-from pipeline.terminal import fail
+from remask.models.checkpoints.folder import CheckpointError
+from remask.pipeline.runtime.terminal import fail
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> None:
             file=sys.stderr,
         )
         raise SystemExit(2)
-    importlib.import_module("evaluation.harness")
+    importlib.import_module("remask.evaluation.harness")
     sys.argv = ["lm_eval", *argv]
     try:
         importlib.import_module("lm_eval.__main__").cli_evaluate()

@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from infra.boards import show_revision
-from models import CheckpointError, Revision, RevisionPolicy, SudokuMDM, load, revise
-from pipeline.sources.sudoku import conflict_cells, parse_board
-from pipeline.terminal import fail, make_console
+from remask.infra.boards import show_revision
+from remask.models import CheckpointError, Revision, RevisionPolicy, SudokuMDM, load, revise
+from remask.pipeline.runtime.terminal import fail, make_console
+from remask.pipeline.sources.sudoku import conflict_cells, parse_board
 
 BAD_LINES_SHOWN = 3
 

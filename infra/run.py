@@ -20,23 +20,23 @@ from typing import Any
 
 from rich.text import Text
 
-from pipeline.recipe import load_recipe
-from pipeline.terminal import fail, make_console, say, visible
-from training.recipe import TrainRecipe
-from training.run_folder import RunFolder
+from remask.pipeline.runtime.recipes import load_recipe
+from remask.pipeline.runtime.terminal import fail, make_console, say, visible
+from remask.training.recipe import TrainRecipe
+from remask.training.run.folder import RunFolder
 
 MAX_STAGES = 1000
 """All of their recipes are read before the first begins."""
 STOPPED = 130
 """Status of what Ctrl-C has ended."""
 STAGES = {
-    "source": "pipeline.recipe:BuildRecipe",
-    "probe": "pipeline.recipe:BuildRecipe",
-    "build": "pipeline.recipe:BuildRecipe",
-    "vq": "training.vq:VQRecipe",
-    "train": "training.recipe:TrainRecipe",
+    "source": "remask.pipeline.recipe:BuildRecipe",
+    "probe": "remask.pipeline.recipe:BuildRecipe",
+    "build": "remask.pipeline.recipe:BuildRecipe",
+    "vq": "remask.training.vq:VQRecipe",
+    "train": "remask.training.recipe:TrainRecipe",
     "merge": None,
-    "eval": "evaluation.recipe:EvalRecipe",
+    "eval": "remask.evaluation.recipe:EvalRecipe",
     "report": None,
 }
 """Verbs, and what their recipe is if they have one."""
@@ -145,7 +145,7 @@ def _run(stage: list[str]) -> int:
     interrupts = []
     before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
     try:
-        status = subprocess.run([sys.executable, "-m", "infra.cli", *stage]).returncode
+        status = subprocess.run([sys.executable, "-m", "remask.infra.cli", *stage]).returncode
     finally:
         signal.signal(signal.SIGINT, before)
     return STOPPED if interrupts else status

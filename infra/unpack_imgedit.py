@@ -2,7 +2,7 @@
 
 A second call goes on where the first was stopped.
 
-    python -m infra.unpack_imgedit data/ImgEdit
+    python -m remask.infra.unpack_imgedit data/ImgEdit
 """
 
 import argparse
@@ -13,8 +13,8 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from models.folder import check_inside
-from pipeline.terminal import fail, say
+from remask.models.checkpoints.folder import check_inside
+from remask.pipeline.runtime.terminal import fail, say
 
 PART = re.compile(r"(?P<archive>.+)\.tar(\.split\.(?P<number>.*))?")
 REPLACED = "results_replace_part0"
@@ -23,7 +23,7 @@ WITHOUT_FOLDER = "results_adjust_canny_laion_part2"
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m infra.unpack_imgedit",
+        prog="python -m remask.infra.unpack_imgedit",
         description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,
     )

@@ -1,8 +1,8 @@
 """The history operators: past token embeddings, rotated by their age and faded, as one sum."""
 
-from kernels.build import is_compiled
-from kernels.ops import history_embed, history_step
-from kernels.reference import state_at
+from remask.kernels.build import is_compiled
+from remask.kernels.ops import history_embed, history_step
+from remask.kernels.reference import state_at
 
 # Hugging Face publishes an unrelated package of this name, which transformers looks for and uses
 # from version 0.17 on. This number stays below that, so that transformers leaves ours alone.

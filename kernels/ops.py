@@ -9,9 +9,9 @@ sees one opaque operator.
 import torch
 from torch import Tensor
 
-from kernels import native, reference
-from kernels.build import native as find_native
-from kernels.build import warn_if_reference
+from remask.kernels import native, reference
+from remask.kernels.build import native as find_native
+from remask.kernels.build import warn_if_reference
 
 _LIBRARY = torch.library.Library("remask", "DEF")
 _ROWS = "Tensor target, Tensor wrong, Tensor masked_at, Tensor revealed_at, Tensor step"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.build import native
+from remask.kernels.build import native
 
 Ints = NDArray[np.integer]
 Floats = NDArray[np.floating]

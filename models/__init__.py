@@ -1,25 +1,29 @@
 """Everything that maps states to logits and logits to states."""
 
-from models.backbone import Backbone
-from models.baselines import P2, Absorbing, ReMDM
-from models.beliefs import Sampling
-from models.checkpoint import CheckpointError, create, fingerprint, load, save
-from models.decoding import revise
-from models.dream import DreamConfig, DreamMDM
-from models.edit_rows import EditLayout
-from models.guidance import Guidance
-from models.history import HistoryConfig
-from models.image_tokenizer import ImageTokenizer
-from models.image_tokens import ImageLayout
-from models.llada import LladaConfig, LladaMDM
-from models.lumina import LuminaConfig, LuminaMDM
-from models.masked_lm import MaskedLM, MaskedLMConfig
-from models.policy import RevisionPolicy
-from models.revision import Action, Revision
-from models.sudoku import SudokuConfig, SudokuMDM
-from models.tokenizer_folder import load_tokenizer, save_tokenizer, tokenizer_fingerprint
-from models.two_phase import TwoPhase
-from models.vq import PatchVQ, PatchVQConfig
+from remask.models.backbones.backbone import Backbone
+from remask.models.backbones.dream import DreamConfig, DreamMDM
+from remask.models.backbones.llada import LladaConfig, LladaMDM
+from remask.models.backbones.lumina import LuminaConfig, LuminaMDM
+from remask.models.backbones.masked_lm import MaskedLM, MaskedLMConfig
+from remask.models.backbones.sudoku import SudokuConfig, SudokuMDM
+from remask.models.checkpoints.checkpoint import CheckpointError, create, fingerprint, load, save
+from remask.models.decoding.baselines import P2, Absorbing, ReMDM
+from remask.models.decoding.beliefs import Sampling
+from remask.models.decoding.loop import revise
+from remask.models.decoding.policy import RevisionPolicy
+from remask.models.decoding.revision import Action, Revision
+from remask.models.decoding.two_phase import TwoPhase
+from remask.models.history import HistoryConfig
+from remask.models.images.edit_rows import EditLayout
+from remask.models.images.guidance import Guidance
+from remask.models.images.tokenizer import ImageTokenizer
+from remask.models.images.tokenizer_folder import (
+    load_tokenizer,
+    save_tokenizer,
+    tokenizer_fingerprint,
+)
+from remask.models.images.tokens import ImageLayout
+from remask.models.images.vq import PatchVQ, PatchVQConfig
 
 __all__ = [
     "P2",

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-import kernels
-from kernels import reference
+from remask import kernels
+from remask.kernels import reference
 
 Variant = Literal["none", "hr", "hr+decay", "hr+decay+her", "absolute"]
 Norm = Literal["rms", "match", "none", "residual"]

@@ -1,9 +1,9 @@
 """Clean sequences to revision trajectories."""
 
-from pipeline.manifest import open_manifest
-from pipeline.proposal import Source, TopK, Uniform, objective_shift_bound, wrong_digit
-from pipeline.rows import Row, read_rows, states
-from pipeline.trajectory import (
+from remask.pipeline.format.manifest import open_manifest
+from remask.pipeline.format.rows import Row, read_rows, states
+from remask.pipeline.proposal import Source, TopK, Uniform, objective_shift_bound, wrong_digit
+from remask.pipeline.trajectory import (
     Rule,
     Trajectories,
     TrajectoryConfig,

@@ -4,8 +4,8 @@ Runs the earlier stages first where their output is missing. Kill it anywhere an
 does what is missing, and the bytes are those of an undisturbed run.
 
     remask build pipeline/recipes/sudoku.yaml
-    python -m pipeline.build pipeline/recipes/sudoku.yaml output=s3://bucket/sudoku replicas=4
-    ray job submit --working-dir . -- python -m pipeline.build pipeline/recipes/sudoku.yaml
+    python -m remask.pipeline.build pipeline/recipes/sudoku.yaml output=s3://bucket/data replicas=4
+    ray job submit --working-dir . -- python -m remask.pipeline.build pipeline/recipes/sudoku.yaml
 """
 
 import contextlib
@@ -15,21 +15,31 @@ from typing import Any
 
 import numpy as np
 
-from pipeline import manifest, probe, source
-from pipeline.command import main_for
-from pipeline.jobs import ray_session, run_tasks
-from pipeline.lease import Lease, held, is_free
-from pipeline.parquet import SCHEMA_VERSION
-from pipeline.plan import BUILD_STAGE, Plan, ShardUnit, Unit, make_plan, shard_units, unit_rng
-from pipeline.progress import Meter, Summary
-from pipeline.proposal import Proposal, Uniform, wrong_digit
-from pipeline.proposal import Source as SourceTokens
-from pipeline.provenance import RECIPE, check_claim, claim
-from pipeline.recipe import BuildRecipe, digest
-from pipeline.rows import Examples, encode_noise
-from pipeline.source import open_examples, read_starts
-from pipeline.storage import Storage
-from pipeline.trajectory import blank_rows, count_true, sample_noise
+from remask.pipeline import probe, source
+from remask.pipeline.format import manifest
+from remask.pipeline.format.parquet import SCHEMA_VERSION
+from remask.pipeline.format.rows import Examples, encode_noise
+from remask.pipeline.plan import (
+    BUILD_STAGE,
+    Plan,
+    ShardUnit,
+    Unit,
+    make_plan,
+    shard_units,
+    unit_rng,
+)
+from remask.pipeline.proposal import Proposal, Uniform, wrong_digit
+from remask.pipeline.proposal import Source as SourceTokens
+from remask.pipeline.recipe import BuildRecipe
+from remask.pipeline.runtime.command import main_for
+from remask.pipeline.runtime.jobs import ray_session, run_tasks
+from remask.pipeline.runtime.lease import Lease, held, is_free
+from remask.pipeline.runtime.progress import Meter, Summary
+from remask.pipeline.runtime.provenance import RECIPE, check_claim, claim
+from remask.pipeline.runtime.recipes import digest
+from remask.pipeline.runtime.storage import Storage
+from remask.pipeline.source import open_examples, read_starts
+from remask.pipeline.trajectory import blank_rows, count_true, sample_noise
 
 
 def build_shard(plan: Plan, num_shards: int, unit: ShardUnit) -> tuple[int, int, int]:

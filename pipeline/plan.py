@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from models import fingerprint
-from pipeline.parquet import SCHEMA_VERSION
-from pipeline.recipe import BuildRecipe, digest
-from pipeline.storage import Storage, absolute, check_kept
+from remask.models import fingerprint
+from remask.pipeline.format.parquet import SCHEMA_VERSION
+from remask.pipeline.recipe import BuildRecipe
+from remask.pipeline.runtime.recipes import digest
+from remask.pipeline.runtime.storage import Storage, absolute, check_kept
 
 SOURCE_STAGE, PROBE_STAGE, BUILD_STAGE = range(3)
 MAX_SHARDS = 1_000_000

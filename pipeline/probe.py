@@ -3,7 +3,7 @@
 Proposals are cached by backbone, tokenizer, mode, k and source, and shared by later builds.
 
     remask probe pipeline/recipes/sudoku4_top_k.yaml
-    python -m pipeline.probe RECIPE proposal.mode=masked run.gpus_per_probe=1
+    python -m remask.pipeline.probe RECIPE proposal.mode=masked run.gpus_per_probe=1
 """
 
 import contextlib
@@ -19,18 +19,18 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from models import Backbone, load
-from models.history import HistoryState
-from pipeline import source
-from pipeline.command import main_for
-from pipeline.jobs import ray_session, run_actors
-from pipeline.plan import PROBE_STAGE, Plan, Unit, example_units, make_plan, unit_rng
-from pipeline.progress import Meter, Summary
-from pipeline.proposal import TopK
-from pipeline.recipe import BuildRecipe, ProposalConfig
-from pipeline.rows import Examples
-from pipeline.source import missing, read_examples
-from pipeline.storage import StorageError
+from remask.models import Backbone, load
+from remask.models.history import HistoryState
+from remask.pipeline import source
+from remask.pipeline.format.rows import Examples
+from remask.pipeline.plan import PROBE_STAGE, Plan, Unit, example_units, make_plan, unit_rng
+from remask.pipeline.proposal import TopK
+from remask.pipeline.recipe import BuildRecipe, ProposalConfig
+from remask.pipeline.runtime.command import main_for
+from remask.pipeline.runtime.jobs import ray_session, run_actors
+from remask.pipeline.runtime.progress import Meter, Summary
+from remask.pipeline.runtime.storage import StorageError
+from remask.pipeline.source import missing, read_examples
 
 CHUNK_ELEMENTS = 1 << 24
 """Logits held at once."""

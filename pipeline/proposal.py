@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.rows import uniforms
+from remask.kernels.rows import uniforms
 
 Ints = NDArray[np.integer]
 Floats = NDArray[np.floating]

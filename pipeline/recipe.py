@@ -1,21 +1,16 @@
-"""Recipes: YAML to frozen dataclasses, strictly, with `key=value` overrides."""
+"""What a data set is built from: the dataclasses of a build recipe."""
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
-from models.config import from_mapping
-from pipeline.places import PLACE, without_places
-from pipeline.plain_yaml import read_yaml
-from pipeline.sources.countdown import CountdownSource
-from pipeline.sources.image_edit import ImageEditSource
-from pipeline.sources.sudoku import SudokuSource
-from pipeline.sources.text import TextSource
-from pipeline.trajectory import TrajectoryConfig
+from remask.pipeline.runtime.places import PLACE, without_places
+from remask.pipeline.sources.countdown import CountdownSource
+from remask.pipeline.sources.image_edit import ImageEditSource
+from remask.pipeline.sources.sudoku import SudokuSource
+from remask.pipeline.sources.text import TextSource
+from remask.pipeline.trajectory import TrajectoryConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,39 +106,3 @@ class BuildRecipe:
         values = without_places(self)
         del values["run"]
         return values
-
-
-def load_recipe(kind: type, path: str | Path, overrides: list[str]) -> Any:
-    """Read a recipe file, apply `section.key=value` overrides, and check it all.
-
-    Raises ValueError, naming the file and the key, for anything that does not fit.
-    """
-    try:
-        text = Path(path).read_text("utf-8")
-    except OSError as error:
-        raise ValueError(f"cannot read recipe {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error
-    values = read_yaml(text, str(path))
-    if not isinstance(values, dict):
-        raise ValueError(f"{path}: expected keys and values, got {values!r}")
-    for override in overrides:
-        _apply(values, override)
-    return from_mapping(kind, values, str(path))
-
-
-def digest(values: Any) -> str:
-    """A short hash of plain values, the same on every machine."""
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _apply(values: dict[str, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
-    if not equals or not key:
-        raise ValueError(f"an override is section.key=value, got {override!r}")
-    *sections, last = key.split(".")
-    for section in sections:
-        values = values.setdefault(section, {})
-        if not isinstance(values, dict):
-            raise ValueError(f"{override!r}: {section} is a value, not a section")
-    values[last] = read_yaml(text, f"{override!r}: the value")

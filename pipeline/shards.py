@@ -20,13 +20,13 @@ from typing import Any
 import polars as pl
 from rich.text import Text
 
-from pipeline.manifest import ROWS, SHARDS, open_manifest, read_files
-from pipeline.progress import Meter
-from pipeline.proposal import PROBABILITY_FLOOR
-from pipeline.provenance import PROVENANCE, RECIPE, read_json
-from pipeline.rows import Row, decode_trajectories, read_rows, states
-from pipeline.storage import Storage, StorageError
-from pipeline.terminal import fail, make_console, say, visible
+from remask.pipeline.format.manifest import ROWS, SHARDS, open_manifest, read_files
+from remask.pipeline.format.rows import Row, decode_trajectories, read_rows, states
+from remask.pipeline.proposal import PROBABILITY_FLOOR
+from remask.pipeline.runtime.progress import Meter
+from remask.pipeline.runtime.provenance import PROVENANCE, RECIPE, read_json
+from remask.pipeline.runtime.storage import Storage, StorageError
+from remask.pipeline.runtime.terminal import fail, make_console, say, visible
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -1,21 +1,21 @@
 """Source → examples: clean sequences with their editable positions, as Parquet.
 
 remask source pipeline/recipes/sudoku.yaml
-python -m pipeline.source pipeline/recipes/sudoku.yaml source.train=100000
+python -m remask.pipeline.source pipeline/recipes/sudoku.yaml source.train=100000
 """
 
 import dataclasses
 from functools import partial
 
-from pipeline.command import main_for
-from pipeline.jobs import run_tasks
-from pipeline.plan import SOURCE_STAGE, Plan, Unit, example_units, make_plan, unit_rng
-from pipeline.progress import Meter, Summary
-from pipeline.recipe import BuildRecipe
-from pipeline.rows import ExampleFile, Examples, encode_examples
-from pipeline.storage import Storage
-from pipeline.terminal import say
-from pipeline.trajectory import Ints
+from remask.pipeline.format.rows import ExampleFile, Examples, encode_examples
+from remask.pipeline.plan import SOURCE_STAGE, Plan, Unit, example_units, make_plan, unit_rng
+from remask.pipeline.recipe import BuildRecipe
+from remask.pipeline.runtime.command import main_for
+from remask.pipeline.runtime.jobs import run_tasks
+from remask.pipeline.runtime.progress import Meter, Summary
+from remask.pipeline.runtime.storage import Storage
+from remask.pipeline.runtime.terminal import say
+from remask.pipeline.trajectory import Ints
 
 LEFT_OUT, UNCHANGED = ".left_out.txt", ".unchanged.txt"
 """Ends the name of a unit's list of what could not be used, and of edits of nothing."""

@@ -18,8 +18,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.rows import choose_subsets
-from pipeline.proposal import Proposal, chances
+from remask.kernels.rows import choose_subsets
+from remask.pipeline.proposal import Proposal, chances
 
 Ints = NDArray[np.integer]
 Bools = NDArray[np.bool_]

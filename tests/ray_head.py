@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from tests.places import ROOT
+
 RAY = str(Path(sys.executable).with_name("ray"))
 
 

@@ -7,7 +7,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
-from models import LladaConfig, LladaMDM
+from remask.models import LladaConfig, LladaMDM
 from tests.models.folders import LLADA, randomise, write_folder
 
 SPECIAL = ["<|startoftext|>", "<|endoftext|>", "<|head|>", "<|mdm_mask|>", "<|eot_id|>"]

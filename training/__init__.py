@@ -1,5 +1,5 @@
 """Trajectories to a trained model."""
 
-from training.objective import ObjectiveConfig, OracleLoss, oracle_action, oracle_loss
+from remask.training.objective import ObjectiveConfig, OracleLoss, oracle_action, oracle_loss
 
 __all__ = ["ObjectiveConfig", "OracleLoss", "oracle_action", "oracle_loss"]

@@ -1,4 +1,4 @@
-"""How an image tokeniser of our own (`models/vq.py`) is learned from pictures.
+"""How an image tokeniser of our own (`models/images/vq.py`) is learned from pictures.
 
 Encoder and decoder learn by gradient through the rounding; codebook entries follow the running mean
 of the vectors they stand for, and an entry that stands for nothing moves to where rounding hurts
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from models import ImageTokenizer, PatchVQ, PatchVQConfig
-from models.sizes import build
+from remask.models import ImageTokenizer, PatchVQ, PatchVQConfig
+from remask.models.checkpoints.sizes import build
 
 Pictures = NDArray[np.uint8]
 """[N, H, W, 3]."""

@@ -5,8 +5,8 @@ import copy
 import sys
 from typing import Any
 
-from models.config import over
-from training.recipe import EngineConfig
+from remask.models.config import over
+from remask.training.recipe import EngineConfig
 
 
 def check_deepspeed(engine: EngineConfig) -> None:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from models.edit_rows import EditLayout
-from models.noise import DROP_IMAGE, DROP_TEXT, Noise
-from training.loader import Batch
-from training.objective import ObjectiveConfig
+from remask.models.images.edit_rows import EditLayout
+from remask.models.noise import DROP_IMAGE, DROP_TEXT, Noise
+from remask.training.loader import Batch
+from remask.training.objective import ObjectiveConfig
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 import torch
 
-from models import Backbone, create
-from models.adapter import add_lora
-from pipeline.command import plain
-from pipeline.manifest import MANIFEST
-from pipeline.plain_yaml import write_yaml
-from pipeline.storage import Storage
-from training.deepspeed_config import check_deepspeed
-from training.estimate import estimate
-from training.plan import make_plan, micro_batch_size, outline_start
-from training.recipe import TrainRecipe
-from training.world import World
+from remask.models import Backbone, create
+from remask.models.checkpoints.adapter import add_lora
+from remask.pipeline.format.manifest import MANIFEST
+from remask.pipeline.runtime.command import plain
+from remask.pipeline.runtime.plain_yaml import write_yaml
+from remask.pipeline.runtime.storage import Storage
+from remask.training.deepspeed_config import check_deepspeed
+from remask.training.estimate import estimate
+from remask.training.plan import make_plan, micro_batch_size, outline_start
+from remask.training.recipe import TrainRecipe
+from remask.training.world import World
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from models import Backbone, save
-from models.adapter import AdapterSettings, has_adapter, save_adapter
-from models.config import over
-from training.checkpoint import Checkpoint
-from training.engine_state import load_state
-from training.learner import Learner
-from training.optimizer import OptimizerConfig, make_optimizer, split_parameters
-from training.plan import Plan
-from training.recipe import EngineConfig
-from training.world import World
+from remask.models import Backbone, save
+from remask.models.checkpoints.adapter import AdapterSettings, has_adapter, save_adapter
+from remask.models.config import over
+from remask.training.learner import Learner
+from remask.training.optimizer import OptimizerConfig, make_optimizer, split_parameters
+from remask.training.plan import Plan
+from remask.training.recipe import EngineConfig
+from remask.training.run.checkpoint import Checkpoint
+from remask.training.run.engine_state import load_state
+from remask.training.world import World
 
 
 def engine_config(plan: Plan, world: World, *, load_universal: bool = False) -> dict[str, Any]:

@@ -18,10 +18,10 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from models import Backbone
-from training.objective import CHUNK_ELEMENTS
-from training.optimizer import OptimizerConfig, split_parameters
-from training.recipe import EngineConfig, TrainRecipe
+from remask.models import Backbone
+from remask.training.objective import CHUNK_ELEMENTS
+from remask.training.optimizer import OptimizerConfig, split_parameters
+from remask.training.recipe import EngineConfig, TrainRecipe
 
 MASTER = 4
 """Bytes of a weight that ZeRO updates, in float32 whatever the model's type."""

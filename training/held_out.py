@@ -6,13 +6,13 @@ The benchmark suites live in `evaluation`; this is what a trainer looks at while
 import torch
 from torch import Tensor
 
-from kernels import state_at
-from models import Absorbing, RevisionPolicy, revise
-from training.learner import Learner, Tally
-from training.loader import Batch, Loader, Order
-from training.recipe import HeldOutConfig
-from training.shard_set import ShardSet
-from training.world import World
+from remask.kernels import state_at
+from remask.models import Absorbing, RevisionPolicy, revise
+from remask.training.learner import Learner, Tally
+from remask.training.loader import Batch, Loader, Order
+from remask.training.recipe import HeldOutConfig
+from remask.training.shard_set import ShardSet
+from remask.training.world import World
 
 ROWS_AT_ONCE = 128
 

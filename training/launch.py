@@ -24,13 +24,13 @@ from pathlib import Path
 import psutil
 import torch
 
-from pipeline.recipe import load_recipe
-from pipeline.terminal import fail
-from training.deepspeed_config import check_deepspeed
-from training.lifeline import COMMAND
-from training.recipe import TrainRecipe
-from training.run_folder import RunFolder
-from training.train import add_arguments, dry_run, refuse_planning
+from remask.pipeline.runtime.recipes import load_recipe
+from remask.pipeline.runtime.terminal import fail
+from remask.training.deepspeed_config import check_deepspeed
+from remask.training.recipe import TrainRecipe
+from remask.training.run.folder import RunFolder
+from remask.training.run.lifeline import COMMAND
+from remask.training.train import add_arguments, dry_run, refuse_planning
 
 ENDING_S = 10
 """For ranks that were killed to be gone."""
@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None) -> None:
         return dry_run(arguments, ranks)
     refuse_planning(arguments)
     where = ["--hostfile", str(arguments.hostfile)] if arguments.hostfile else local(ranks)
-    command = [*where, "--module", "training.train", arguments.recipe, *arguments.overrides]
+    command = [*where, "--module", "remask.training.train", arguments.recipe, *arguments.overrides]
     settings = dict(os.environ) if arguments.hostfile else environment(ranks)
     try:  # before any process is started
         recipe = load_recipe(TrainRecipe, arguments.recipe, arguments.overrides)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor, nn
 
-from kernels import state_at
-from models import Backbone
-from models.guidance import edit_layout, hidden_of_kept, without_image
-from models.history import encode_rows
-from models.noise import MASKING, RATE, Noise
-from training.dropout import Given, drop_conditions
-from training.loader import Batch
-from training.objective import BINS, ObjectiveConfig, OracleLoss, masked_loss, oracle_loss
+from remask.kernels import state_at
+from remask.models import Backbone
+from remask.models.history import encode_rows
+from remask.models.images.guidance import edit_layout, hidden_of_kept, without_image
+from remask.models.noise import MASKING, RATE, Noise
+from remask.training.dropout import Given, drop_conditions
+from remask.training.loader import Batch
+from remask.training.objective import BINS, ObjectiveConfig, OracleLoss, masked_loss, oracle_loss
 
 LOWEST_RATE = 1e-3
 PARTS = ("reveal", "mask", "keep")

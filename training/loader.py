@@ -24,8 +24,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pipeline.trajectory import Bools, Ints
-from training.shard_set import ShardSet
+from remask.pipeline.trajectory import Bools, Ints
+from remask.training.shard_set import ShardSet
 
 MOST_LANES = 8
 ROWS_AT_ONCE = 1024

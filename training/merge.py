@@ -5,10 +5,10 @@ remask merge runs/math/model runs/math/merged
 
 import argparse
 
-from models import CheckpointError, load, save
-from models.adapter import has_adapter, merge
-from models.checkpoint import check_target
-from pipeline.terminal import fail, say
+from remask.models import CheckpointError, load, save
+from remask.models.checkpoints.adapter import has_adapter, merge
+from remask.models.checkpoints.checkpoint import check_target
+from remask.pipeline.runtime.terminal import fail, say
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
-from models import Backbone
+from remask.models import Backbone
 
 # A quintic that pulls singular values towards 1; its slope at 0 is steep, so that few rounds do.
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)

@@ -8,16 +8,16 @@ from typing import Any
 
 import torch
 
-from models import Backbone, HistoryConfig, create, fingerprint, load
-from models.adapter import add_lora, is_adapter
-from models.checkpoint import outline
-from models.guidance import edit_layout
-from training.deepspeed_config import check_deepspeed
-from training.loader import Loader, Order
-from training.objective import num_chunks
-from training.recipe import TrainRecipe
-from training.shard_set import ShardSet
-from training.world import World
+from remask.models import Backbone, HistoryConfig, create, fingerprint, load
+from remask.models.checkpoints.adapter import add_lora, is_adapter
+from remask.models.checkpoints.checkpoint import outline
+from remask.models.images.guidance import edit_layout
+from remask.training.deepspeed_config import check_deepspeed
+from remask.training.loader import Loader, Order
+from remask.training.objective import num_chunks
+from remask.training.recipe import TrainRecipe
+from remask.training.shard_set import ShardSet
+from remask.training.world import World
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from models import HistoryConfig
-from training.objective import ObjectiveConfig
-from training.optimizer import OptimizerConfig
+from remask.models import HistoryConfig
+from remask.training.objective import ObjectiveConfig
+from remask.training.optimizer import OptimizerConfig
 
 MAX_ROWS = 1 << 24
 """Of a batch, or shuffled together."""

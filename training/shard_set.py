@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pipeline import open_manifest
-from pipeline.manifest import how_to_repair
-from pipeline.parquet import SCHEMA_VERSION
-from pipeline.rows import TrajectoryFile
-from pipeline.storage import Storage, StorageError
-from pipeline.trajectory import Ints
+from remask.pipeline import open_manifest
+from remask.pipeline.format.manifest import how_to_repair
+from remask.pipeline.format.parquet import SCHEMA_VERSION
+from remask.pipeline.format.rows import TrajectoryFile
+from remask.pipeline.runtime.storage import Storage, StorageError
+from remask.pipeline.trajectory import Ints
 
 
 class ShardSet:

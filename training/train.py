@@ -3,26 +3,26 @@
 Kill it anywhere and start it again: it goes on from its last checkpoint as if nothing had happened.
 
     remask train training/recipes/sudoku.yaml                        # sized for this machine
-    deepspeed --module training.train training/recipes/sudoku.yaml
-    deepspeed --hostfile hosts --module training.train RECIPE batch_size=512
+    deepspeed --module remask.training.train training/recipes/sudoku.yaml
+    deepspeed --hostfile hosts --module remask.training.train RECIPE batch_size=512
 """
 
 import argparse
 import contextlib
 from typing import NoReturn
 
-from pipeline.memory import keep_memory
-from pipeline.recipe import load_recipe
-from pipeline.storage import StorageError
-from pipeline.terminal import complain, say
-from training.lifeline import end_with_launcher
-from training.recipe import TrainRecipe
-from training.world import TrainingError, World
+from remask.pipeline.runtime.memory import keep_memory
+from remask.pipeline.runtime.recipes import load_recipe
+from remask.pipeline.runtime.storage import StorageError
+from remask.pipeline.runtime.terminal import complain, say
+from remask.training.recipe import TrainRecipe
+from remask.training.run.lifeline import end_with_launcher
+from remask.training.world import TrainingError, World
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        prog="training.train",
+        prog="remask.training.train",
         description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,
     )
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def dry_run(arguments: argparse.Namespace, ranks: int) -> None:
     """Print what would be done on so many ranks; exit 2 for a wrong request."""
-    from training.dry_run import Machine, describe
+    from remask.training.dry_run import Machine, describe
 
     try:
         recipe = load_recipe(TrainRecipe, arguments.recipe, arguments.overrides)
@@ -82,7 +82,7 @@ def refuse_planning(arguments: argparse.Namespace) -> None:
 
 def run(path: str, overrides: list[str]) -> None:
     """Train; exit 2 for a wrong request, 1 for a failed run."""
-    from training.trainer import prepared, train
+    from remask.training.trainer import prepared, train
 
     world = World.from_environment()
     with contextlib.ExitStack() as stack:

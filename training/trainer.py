@@ -20,24 +20,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.provenance import RECIPE
-from pipeline.recipe import digest
-from pipeline.terminal import complain
-from training import disk_space
-from training.card import model_card
-from training.checkpoint import Checkpoint, State, files_of, seal
-from training.engine import is_regrouped, make_engine, save_model, whole_weights
-from training.engine_state import save_state
-from training.extension import claim_run
-from training.held_out import HeldOut
-from training.learner import Learner, Tally
-from training.loader import Batch, Loader, Prefetched
-from training.logs import Log, check_wandb
-from training.plan import Plan, make_plan
-from training.recipe import TrainRecipe
-from training.run_folder import Outcome, RunFolder
-from training.shard_set import ShardSet
-from training.world import TrainingError, World
+from remask.pipeline.runtime.provenance import RECIPE
+from remask.pipeline.runtime.recipes import digest
+from remask.pipeline.runtime.terminal import complain
+from remask.training.engine import is_regrouped, make_engine, save_model, whole_weights
+from remask.training.held_out import HeldOut
+from remask.training.learner import Learner, Tally
+from remask.training.loader import Batch, Loader, Prefetched
+from remask.training.plan import Plan, make_plan
+from remask.training.recipe import TrainRecipe
+from remask.training.run import disk_space
+from remask.training.run.card import model_card
+from remask.training.run.checkpoint import Checkpoint, State, files_of, seal
+from remask.training.run.engine_state import save_state
+from remask.training.run.extension import claim_run
+from remask.training.run.folder import Outcome, RunFolder
+from remask.training.run.logs import Log, check_wandb
+from remask.training.shard_set import ShardSet
+from remask.training.world import TrainingError, World
 
 MOST_NAMED = 8
 """Rows named in an error."""

@@ -3,7 +3,7 @@
 A run that was killed leaves nothing and starts anew; one that is done is left as it is.
 
     remask vq training/recipes/shapes_vq.yaml
-    python -m training.vq training/recipes/emoji_vq.yaml pairs.folder=my/pngs tokenizer.patch=8
+    python -m remask.training.vq training/recipes/emoji_vq.yaml pairs.folder=my/pngs
 
 It writes OUTPUT/tokenizer, for `source.tokenizer` of a build, and OUTPUT/scores.json.
 """
@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from models import PatchVQConfig, save_tokenizer
-from models.folder import check_replaceable
-from pipeline.command import main_for
-from pipeline.edits import EditPairs, EmojiPairs, FilePairs, ShapePairs
-from pipeline.images import ImageError
-from pipeline.places import PLACE, without_places
-from pipeline.progress import Meter, Summary
-from pipeline.provenance import claim
-from pipeline.storage import Storage
-from training.codebook import LearnConfig, Pictures, learn, psnr, to_images
+from remask.models import PatchVQConfig, save_tokenizer
+from remask.models.checkpoints.folder import check_replaceable
+from remask.pipeline.edits import EditPairs, EmojiPairs, FilePairs, ShapePairs
+from remask.pipeline.edits.images import ImageError
+from remask.pipeline.runtime.command import main_for
+from remask.pipeline.runtime.places import PLACE, without_places
+from remask.pipeline.runtime.progress import Meter, Summary
+from remask.pipeline.runtime.provenance import claim
+from remask.pipeline.runtime.storage import Storage
+from remask.training.codebook import LearnConfig, Pictures, learn, psnr, to_images
 
 SCORES, TOKENIZER = "scores.json", "tokenizer"
 

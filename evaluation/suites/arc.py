@@ -9,16 +9,16 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
-from evaluation.decoder import Decoder
-from evaluation.likelihood import Likelihood, log_likelihood
-from evaluation.scores import mean, share
-from evaluation.suite import Score, register
-from evaluation.suites.arc_generation import WORKED, listed
-from evaluation.text_suite import Question, TextSuite
-from models import Backbone
-from models.prompts import check_room
-from pipeline.benchmark_text import ARC, QUESTION
-from pipeline.benchmarks import read_arc
+from remask.evaluation.decode.likelihood import Likelihood, log_likelihood
+from remask.evaluation.decoder import Decoder
+from remask.evaluation.stats.scores import mean, share
+from remask.evaluation.suite import Score, register
+from remask.evaluation.suites.arc_generation import WORKED, listed
+from remask.evaluation.suites.text_suite import Question, TextSuite
+from remask.models import Backbone
+from remask.models.text.prompts import check_room
+from remask.pipeline.benchmarks.records import read_arc
+from remask.pipeline.benchmarks.text import ARC, QUESTION
 
 SCHEMA = pa.schema(
     {

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from evaluation.choices import parse_choice
-from evaluation.generation_suite import GenerationSuite, Judge, Verdict
-from evaluation.suite import register
-from evaluation.text_suite import Question
-from pipeline.benchmark_text import ARC
-from pipeline.benchmarks import ChoiceQuestion, read_arc
+from remask.evaluation.judges.choices import parse_choice
+from remask.evaluation.suite import register
+from remask.evaluation.suites.generation_suite import GenerationSuite, Judge, Verdict
+from remask.evaluation.suites.text_suite import Question
+from remask.pipeline.benchmarks.records import ChoiceQuestion, read_arc
+from remask.pipeline.benchmarks.text import ARC
 
 
 @register

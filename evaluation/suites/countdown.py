@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from evaluation.decoder import MAX_STEPS, Decoder
-from evaluation.generation import fit_to_masks
-from evaluation.paths import Paths, path_columns
-from evaluation.scores import mean, ratio, share
-from evaluation.suite import Score, register
-from models import Backbone
-from pipeline.sources.countdown import (
+from remask.evaluation.decode.generation import fit_to_masks
+from remask.evaluation.decode.paths import Paths, path_columns
+from remask.evaluation.decoder import MAX_STEPS, Decoder
+from remask.evaluation.stats.scores import mean, ratio, share
+from remask.evaluation.suite import Score, register
+from remask.models import Backbone
+from remask.pipeline.sources.countdown import (
     ALPHABET,
     END,
     MASK,

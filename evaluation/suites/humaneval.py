@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from evaluation.program_suite import ProgramSuite
-from evaluation.programs import complete_program, score_completion
-from evaluation.sandbox import Outcome
-from evaluation.suite import register
-from evaluation.text_suite import Question
-from pipeline.benchmarks import CompletionTask, read_humaneval
+from remask.evaluation.judges.programs import complete_program, score_completion
+from remask.evaluation.sandbox.run import Outcome
+from remask.evaluation.suite import register
+from remask.evaluation.suites.program_suite import ProgramSuite
+from remask.evaluation.suites.text_suite import Question
+from remask.pipeline.benchmarks.records import CompletionTask, read_humaneval
 
 
 @register

@@ -2,8 +2,8 @@
 
 A sample is a held-out pair. A reviser is given the source picture in its canvas; a model that fills
 in masks is given it in its prompt, and an empty canvas. Pictures are compared with what the
-tokeniser makes of the source, so that its own losses are no edits; `evaluation/image_metrics.py`
-says how.
+tokeniser makes of the source, so that its own losses are no edits
+(`evaluation/judges/image_metrics.py`).
 """
 
 import dataclasses
@@ -16,19 +16,24 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from evaluation.decoder import Decoder
-from evaluation.gallery import draw_edit
-from evaluation.image_metrics import EditMeasures, changed_pixels, check_installed, measure
-from evaluation.paths import Bools, Paths, path_columns, stack
-from evaluation.scores import mean, ratio, share, what_revision_did
-from evaluation.suite import Score, left_out, register, with_left_out
-from evaluation.vqa import VqaConfig, vqa_scores
-from models import Backbone, Revision
-from pipeline.edits import EditPair
-from pipeline.images import Picture, Region
-from pipeline.places import without_places
-from pipeline.rows import pad
-from pipeline.sources.image_edit import SAME_TOKENS, ImageEditSource
+from remask.evaluation.decode.paths import Bools, Paths, path_columns, stack
+from remask.evaluation.decoder import Decoder
+from remask.evaluation.judges.image_metrics import (
+    EditMeasures,
+    changed_pixels,
+    check_installed,
+    measure,
+)
+from remask.evaluation.judges.vqa import VqaConfig, vqa_scores
+from remask.evaluation.report.gallery import draw_edit
+from remask.evaluation.stats.scores import mean, ratio, share, what_revision_did
+from remask.evaluation.suite import Score, left_out, register, with_left_out
+from remask.models import Backbone, Revision
+from remask.pipeline.edits import EditPair
+from remask.pipeline.edits.images import Picture, Region
+from remask.pipeline.format.rows import pad
+from remask.pipeline.runtime.places import without_places
+from remask.pipeline.sources.image_edit import SAME_TOKENS, ImageEditSource
 
 SHOWN = 6
 """Samples of a run in the report: the first, so that runs show the same."""

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from evaluation.answer_suite import AnswerSuite
-from evaluation.answers import Preset
-from evaluation.suite import register
-from evaluation.text_suite import Question
-from pipeline.benchmark_text import MATH
-from pipeline.benchmarks import MathProblem, read_math
+from remask.evaluation.judges.answers import Preset
+from remask.evaluation.suite import register
+from remask.evaluation.suites.answer_suite import AnswerSuite
+from remask.evaluation.suites.text_suite import Question
+from remask.pipeline.benchmarks.records import MathProblem, read_math
+from remask.pipeline.benchmarks.text import MATH
 
 
 @register

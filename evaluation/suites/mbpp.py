@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from evaluation.program_suite import ProgramSuite
-from evaluation.programs import extract_program, required_names, score_program
-from evaluation.sandbox import Outcome
-from evaluation.suite import register
-from evaluation.text_suite import Question
-from pipeline.benchmark_text import DONE, MBPP
-from pipeline.benchmarks import ProgramTask, read_mbpp
+from remask.evaluation.judges.programs import extract_program, required_names, score_program
+from remask.evaluation.sandbox.run import Outcome
+from remask.evaluation.suite import register
+from remask.evaluation.suites.program_suite import ProgramSuite
+from remask.evaluation.suites.text_suite import Question
+from remask.pipeline.benchmarks.records import ProgramTask, read_mbpp
+from remask.pipeline.benchmarks.text import DONE, MBPP
 
 
 @register

@@ -14,16 +14,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from evaluation.decoder import Decoder
-from evaluation.intervals import bootstrap
-from evaluation.nearest import outlook
-from evaluation.paths import Bools, Ints, Paths, path_columns, replays, stack
-from evaluation.scores import mean, ratio, share, what_revision_did
-from evaluation.suite import Score, register
-from models import Backbone, SudokuMDM
-from models.history import HistoryState
-from pipeline.sources.sudoku import SudokuSource, conflict_cells, is_valid, read_boards
-from pipeline.storage import absolute, file_hash
+from remask.evaluation.decode.paths import Bools, Ints, Paths, path_columns, replays, stack
+from remask.evaluation.decoder import Decoder
+from remask.evaluation.judges.nearest import outlook
+from remask.evaluation.stats.intervals import bootstrap
+from remask.evaluation.stats.scores import mean, ratio, share, what_revision_did
+from remask.evaluation.suite import Score, register
+from remask.models import Backbone, SudokuMDM
+from remask.models.history import HistoryState
+from remask.pipeline.runtime.storage import absolute, file_hash
+from remask.pipeline.sources.sudoku import SudokuSource, conflict_cells, is_valid, read_boards
 
 BINS = 10
 """Of p(MASK), for its calibration."""

@@ -1,8 +1,8 @@
 """Image edits as pairs: a picture, an instruction, the picture it should become."""
 
-from pipeline.edits.emoji import EmojiPairs
-from pipeline.edits.files import FilePairs
-from pipeline.edits.pair import EditPair, EditPairs
-from pipeline.edits.shapes import ShapePairs
+from remask.pipeline.edits.emoji import EmojiPairs
+from remask.pipeline.edits.files import FilePairs
+from remask.pipeline.edits.pair import EditPair, EditPairs
+from remask.pipeline.edits.shapes import ShapePairs
 
 __all__ = ["EditPair", "EditPairs", "EmojiPairs", "FilePairs", "ShapePairs"]

@@ -20,13 +20,13 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from models.folder import check_inside
-from pipeline.edits.pair import split_words
-from pipeline.edits.scenes import EDITS, LOOK_EDITS, ScenePairs, Thing
-from pipeline.images import ImageError, Picture, read_picture
-from pipeline.places import PLACE
-from pipeline.rows import hash_share
-from pipeline.storage import absolute
+from remask.models.checkpoints.folder import check_inside
+from remask.pipeline.edits.images import ImageError, Picture, read_picture
+from remask.pipeline.edits.pair import split_words
+from remask.pipeline.edits.scenes import EDITS, LOOK_EDITS, ScenePairs, Thing
+from remask.pipeline.format.rows import hash_share
+from remask.pipeline.runtime.places import PLACE
+from remask.pipeline.runtime.storage import absolute
 
 TONES = {
     "1f3fb": "light",

@@ -5,7 +5,7 @@ without a mask:
 
     {"source": "a.png", "target": "b.png", "instruction": "...", "mask": "m.png"}
 
-ImgEdit, once its archives are unpacked (`python -m infra.unpack_imgedit`), has
+ImgEdit, once its archives are unpacked (`python -m remask.infra.unpack_imgedit`), has
 
     Parquet/*.parquet         columns input_images, output_images (lists of paths), prompt
     Singleturn/, Multiturn/   the pictures, which those paths begin from
@@ -30,13 +30,13 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.edits.named import read_named
-from pipeline.edits.pair import EditPair, check_numbers, split_words
-from pipeline.images import ImageError, ImageFile, Size, nearest_size, sizes_of_area
-from pipeline.jsonl import first_fault
-from pipeline.places import PLACE
-from pipeline.rows import hash_share
-from pipeline.storage import absolute, file_hash, open_file_system
+from remask.pipeline.edits.images import ImageError, ImageFile, Size, nearest_size, sizes_of_area
+from remask.pipeline.edits.named import read_named
+from remask.pipeline.edits.pair import EditPair, check_numbers, split_words
+from remask.pipeline.format.rows import hash_share
+from remask.pipeline.runtime.jsonl import first_fault
+from remask.pipeline.runtime.places import PLACE
+from remask.pipeline.runtime.storage import absolute, file_hash, open_file_system
 
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 TABLES = ("edits.jsonl", "Parquet/*.parquet", "*.parquet", "*.jsonl")

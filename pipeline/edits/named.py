@@ -4,10 +4,10 @@ A table may come from anywhere, so what it names decides nothing: without the re
 makes this process open a file elsewhere on the machine, or talk to a server.
 """
 
-from models.folder import check_inside
-from pipeline.images import ImageError, ImageFile
-from pipeline.retries import retried
-from pipeline.storage import StorageError, open_file_system
+from remask.models.checkpoints.folder import check_inside
+from remask.pipeline.edits.images import ImageError, ImageFile
+from remask.pipeline.runtime.retries import retried
+from remask.pipeline.runtime.storage import StorageError, open_file_system
 
 ROOTS = ("", "Singleturn/", "Multiturn/")
 """Where in the folder of pictures a path may begin."""

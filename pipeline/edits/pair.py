@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pipeline.images import Picture, Region, Size
+from remask.pipeline.edits.images import Picture, Region, Size
 
 WORD = re.compile(r"[^\W_]+")
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.edits.pair import EditPair, check_numbers, split_words
-from pipeline.images import Picture, Size
-from pipeline.rows import hash_share
+from remask.pipeline.edits.images import Picture, Size
+from remask.pipeline.edits.pair import EditPair, check_numbers, split_words
+from remask.pipeline.format.rows import hash_share
 
 BACKGROUNDS = {
     "white": (255, 255, 255),

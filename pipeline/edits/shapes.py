@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline.edits.scenes import ScenePairs, Thing
-from pipeline.images import Picture
+from remask.pipeline.edits.images import Picture
+from remask.pipeline.edits.scenes import ScenePairs, Thing
 
 COLOURS = {
     "red": (214, 40, 40),

@@ -5,13 +5,13 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from models.edit_rows import EditLayout
-from models.image_tokens import ImageLayout
-from models.prompts import TextTokenizer
-from pipeline.edits.pair import split_words
-from pipeline.images import ImageError
-from pipeline.places import PLACE
-from pipeline.storage import absolute_if_here
+from remask.models.images.edit_rows import EditLayout
+from remask.models.images.tokens import ImageLayout
+from remask.models.text.prompts import TextTokenizer
+from remask.pipeline.edits.images import ImageError
+from remask.pipeline.edits.pair import split_words
+from remask.pipeline.runtime.places import PLACE
+from remask.pipeline.runtime.storage import absolute_if_here
 
 PADDING, MASK, NEWLINE, BEGIN, END, UNCONDITIONAL, TEXT_END, UNKNOWN = range(8)
 """The first ids of a word vocabulary; words follow. Batches are padded with 0, so MASK is not."""

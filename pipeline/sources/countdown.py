@@ -22,7 +22,7 @@ from typing import Literal
 
 import numpy as np
 
-from pipeline.rows import Examples, Vocabulary, hash_share
+from remask.pipeline.format.rows import Examples, Vocabulary, hash_share
 
 MASK, END = "_", "."
 ALPHABET = f"{MASK}{END}0123456789+-=;:"

@@ -15,17 +15,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from models import Backbone
-from models.edit_rows import EditLayout, EditRow, SourceIn
-from models.image_tokenizer import ImageTokenizer
-from models.tokenizer_folder import load_tokenizer, tokenizer_fingerprint
-from pipeline.edits import EditPair, EmojiPairs, FilePairs, ShapePairs
-from pipeline.edits.pair import split_words
-from pipeline.edits.text import PublishedText, WordText
-from pipeline.images import ImageError, Picture
-from pipeline.places import PLACE
-from pipeline.rows import Examples, Vocabulary, pad
-from pipeline.storage import absolute
+from remask.models import Backbone
+from remask.models.images.edit_rows import EditLayout, EditRow, SourceIn
+from remask.models.images.tokenizer import ImageTokenizer
+from remask.models.images.tokenizer_folder import load_tokenizer, tokenizer_fingerprint
+from remask.pipeline.edits import EditPair, EmojiPairs, FilePairs, ShapePairs
+from remask.pipeline.edits.images import ImageError, Picture
+from remask.pipeline.edits.pair import split_words
+from remask.pipeline.edits.text import PublishedText, WordText
+from remask.pipeline.format.rows import Examples, Vocabulary, pad
+from remask.pipeline.runtime.places import PLACE
+from remask.pipeline.runtime.storage import absolute
 
 PICTURES_AT_ONCE = 64
 """Held as pixels while examples are made."""

@@ -1,7 +1,7 @@
 """Solved Sudoku boards, and the rules of the game.
 
 A board is `side²` digits in reading order, 0 for a blank; digits are the tokens of
-`models/sudoku.py`.
+`models/backbones/sudoku.py`.
 """
 
 import functools
@@ -14,9 +14,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.places import PLACE
-from pipeline.rows import Examples, Vocabulary, hash_share
-from pipeline.storage import absolute, file_hash, read_file
+from remask.pipeline.format.rows import Examples, Vocabulary, hash_share
+from remask.pipeline.runtime.places import PLACE
+from remask.pipeline.runtime.storage import absolute, file_hash, read_file
 
 Boards = NDArray[np.integer]
 

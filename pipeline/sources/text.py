@@ -14,13 +14,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from models.prompts import TextTokenizer, load_tokenizer
-from pipeline.benchmark_text import Benchmark, read_fields
-from pipeline.benchmarks import load_from_hub
-from pipeline.jsonl import first_fault
-from pipeline.places import PLACE
-from pipeline.rows import Examples, Vocabulary, hash_share, pad
-from pipeline.storage import absolute_if_here, file_hash
+from remask.models.text.prompts import TextTokenizer, load_tokenizer
+from remask.pipeline.benchmarks.records import load_from_hub
+from remask.pipeline.benchmarks.text import Benchmark, read_fields
+from remask.pipeline.format.rows import Examples, Vocabulary, hash_share, pad
+from remask.pipeline.runtime.jsonl import first_fault
+from remask.pipeline.runtime.places import PLACE
+from remask.pipeline.runtime.storage import absolute_if_here, file_hash
 
 FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 

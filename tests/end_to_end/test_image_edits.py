@@ -2,11 +2,11 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import polars as pl
 
-ROOT = Path(__file__).parents[2]
+from tests.places import ROOT
+
 SMALL = [
     "vq.learning.steps=30", "vq.num_pairs=64", "vq.num_held_out=8",
     "build.source.pairs.train=64", "build.source.pairs.held_out=8",
@@ -18,7 +18,7 @@ SMALL = [
 def test_shapes_go_from_nothing_to_a_report(tmp_path):
     for room in ("pipeline", "training", "evaluation", "infra"):
         (tmp_path / room).symlink_to(ROOT / room)
-    command = [sys.executable, "-m", "infra.cli", "run", "infra/recipes/shapes.yaml", *SMALL]
+    command = [sys.executable, "-m", "remask.infra.cli", "run", "infra/recipes/shapes.yaml", *SMALL]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "8 of 8" in done.stderr

@@ -19,16 +19,20 @@ import pytest
 import torch
 import yaml
 
-from models import HistoryConfig, SudokuConfig, SudokuMDM, save
+from remask.models import HistoryConfig, SudokuConfig, SudokuMDM, save
 from tests.pipeline.test_build import files
-from tests.ray_head import ROOT
+from tests.places import ROOT
 
 KILLS = int(os.environ.get("REMASK_KILLS", "8"))
 SEED = int(os.environ.get("REMASK_SEED", "1"))
 UNITS = 40
 """Files of a run's unit of work, about."""
 VICTIMS = ("driver", "worker", "agent", "raylet", "gcs_server", "all")
-COMMANDS = {"build": "pipeline.build", "probe": "pipeline.probe", "eval": "evaluation.evaluate"}
+COMMANDS = {
+    "build": "remask.pipeline.build",
+    "probe": "remask.pipeline.probe",
+    "eval": "remask.evaluation.evaluate",
+}
 VOLATILE = ("provenance.json", "evaluation.json", "recipe.json")
 """Of these, time and place of a run are a part."""
 

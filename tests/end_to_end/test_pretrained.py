@@ -16,10 +16,10 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForMaskedLM, PreTrainedTokenizerFast
 
-from models import load, revise
-from pipeline import TrajectoryConfig, build, open_manifest, read_rows
-from pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig
-from pipeline.sources.text import TextSource
+from remask.models import load, revise
+from remask.pipeline import TrajectoryConfig, build, open_manifest, read_rows
+from remask.pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig
+from remask.pipeline.sources.text import TextSource
 from tests.registry import download
 from tests.text_folders import write_rows
 from tests.training.runs import run_together, write_recipe

@@ -4,7 +4,7 @@ import json
 
 import polars as pl
 
-from evaluation.tables import SCORES
+from remask.evaluation.stats.tables import SCORES
 
 SOLUTION = [int(c) for c in "1234341221434321"]
 

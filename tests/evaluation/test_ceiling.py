@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from evaluation.ceiling import Outlook, describe, main
-from evaluation.suites.sudoku import SudokuSuite
-from pipeline.sources.sudoku import all_boards
+from remask.evaluation.ceiling import Outlook, describe, main
+from remask.evaluation.suites.sudoku import SudokuSuite
+from remask.pipeline.sources.sudoku import all_boards
 
 
 def by_listing(suite):

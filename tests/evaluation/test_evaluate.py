@@ -12,13 +12,13 @@ import pytest
 import torch
 import yaml
 
-from evaluation import evaluate
-from evaluation.evaluate import run
-from evaluation.recipe import EvalRecipe
-from evaluation.runs import make_runs
-from models import HistoryConfig, SudokuConfig, SudokuMDM, save
-from models.config import from_mapping
-from pipeline.storage import Storage, StorageError
+from remask.evaluation import evaluate
+from remask.evaluation.evaluate import run
+from remask.evaluation.recipe import EvalRecipe
+from remask.evaluation.runs import make_runs
+from remask.models import HistoryConfig, SudokuConfig, SudokuMDM, save
+from remask.models.config import from_mapping
+from remask.pipeline.runtime.storage import Storage, StorageError
 from tests.ray_head import ray_head
 
 
@@ -130,7 +130,7 @@ def test_a_killed_run_goes_on(settings, tmp_path):
     many = {"boards": {"kind": "sudoku", "side": 4, "boards": 200, "wrong": [1, 4]}}
     settings |= {"suites": many, "runs": [{"checkpoints": ["both"], "decoders": ["rm"]}]}
     path.write_text(yaml.safe_dump(settings))
-    command = [sys.executable, "-m", "evaluation.evaluate", str(path)]
+    command = [sys.executable, "-m", "remask.evaluation.evaluate", str(path)]
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
@@ -200,7 +200,7 @@ def test_a_submitted_job_writes_the_same_predictions(settings, tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(settings | {"run": {}}))
     with ray_head() as head:
-        done = head.submit("python", "-m", "evaluation.evaluate", str(path))
+        done = head.submit("python", "-m", "remask.evaluation.evaluate", str(path))
     assert done.returncode == 0, done.stdout + done.stderr
     run(recipe(settings, output=str(tmp_path / "here")))
     submitted = files(tmp_path / "eval" / "predictions")

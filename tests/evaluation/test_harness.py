@@ -6,12 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from evaluation.answers import extract_answer
-from evaluation.decoder import Decoder
-from evaluation.generation import generate
-from infra.cli import main
-from models import load
-from models.checkpoint import trained_history
+from remask.evaluation.decode.generation import generate
+from remask.evaluation.decoder import Decoder
+from remask.evaluation.judges.answers import extract_answer
+from remask.infra.cli import main
+from remask.models import load
+from remask.models.checkpoints.checkpoint import trained_history
 from tests.text_folders import write_llada, write_text_tokenizer
 
 pytest.importorskip("lm_eval")
@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def model(folder):
-    from evaluation.harness import RemaskLM
+    from remask.evaluation.harness import RemaskLM
 
     return lambda **args: RemaskLM(**({"checkpoint": folder, "device": "cpu"} | args))
 
@@ -113,7 +113,7 @@ def test_the_command_is_the_harness_with_our_model(folder, tmp_path):
     (tmp_path / "tasks" / "sums.yaml").write_text(task)
     (tmp_path / "sums.jsonl").write_text('{"question": "1+1?", "answer": "2"}\n')
     done = subprocess.run(
-        [sys.executable, "-m", "infra.cli", "harness", "--model", "remask", "--tasks",
+        [sys.executable, "-m", "remask.infra.cli", "harness", "--model", "remask", "--tasks",
          "remask_sums", "--include_path", str(tmp_path / "tasks"), "--model_args",
          f"checkpoint={folder},gen_length=8", "--device", "cpu"],
         capture_output=True, text=True,

@@ -6,16 +6,16 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from evaluation.evaluate import read_predictions, run
-from evaluation.generation import generate
-from evaluation.recipe import EvalRecipe
-from evaluation.runs import make_runs
-from models import load
-from models.checkpoint import trained_history
-from models.config import from_mapping
-from pipeline.storage import Storage
-from tests.evaluation.test_arc import ROWS as ARC
-from tests.evaluation.test_text_suites import MATH
+from remask.evaluation.decode.generation import generate
+from remask.evaluation.evaluate import read_predictions, run
+from remask.evaluation.recipe import EvalRecipe
+from remask.evaluation.runs import make_runs
+from remask.models import load
+from remask.models.checkpoints.checkpoint import trained_history
+from remask.models.config import from_mapping
+from remask.pipeline.runtime.storage import Storage
+from tests.evaluation.suites.test_arc import ROWS as ARC
+from tests.evaluation.suites.test_text_suites import MATH
 from tests.text_folders import write_llada, write_rows
 
 

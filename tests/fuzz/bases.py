@@ -9,11 +9,12 @@ from pathlib import Path
 import torch
 import yaml
 
-from models import SudokuConfig, SudokuMDM, save
-from models.folder import SUMS
-from pipeline import build
-from pipeline.recipe import BuildRecipe, load_recipe
-from pipeline.storage import SEAL
+from remask.models import SudokuConfig, SudokuMDM, save
+from remask.models.checkpoints.folder import SUMS
+from remask.pipeline import build
+from remask.pipeline.recipe import BuildRecipe
+from remask.pipeline.runtime.recipes import load_recipe
+from remask.pipeline.runtime.storage import SEAL
 from tests.fuzz.case import Files
 
 MODEL = {"kind": "sudoku", "side": 4, "layers": 1, "width": 16, "heads": 2, "feed_forward": 16}

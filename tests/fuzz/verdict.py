@@ -18,10 +18,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from pipeline.terminal import one_line, visible
+from remask.pipeline.runtime.terminal import one_line, visible
 from tests.fuzz.case import Case, Target, ViolationError
+from tests.places import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("evaluation", "infra", "kernels", "models", "pipeline", "training")
 MOST_CHARACTERS = 2000
 """Of a refusal."""
@@ -119,7 +119,7 @@ def _unprintable(text: str) -> str | None:
 def _is_declared(error: BaseException) -> bool:
     """ValueError itself, or an error that we define; not what a library derives from ValueError."""
     package = type(error).__module__.partition(".")[0]
-    return type(error) is ValueError or (package in PACKAGES and isinstance(error, Exception))
+    return type(error) is ValueError or (package == "remask" and isinstance(error, Exception))
 
 
 def _kind(error: BaseException) -> str:

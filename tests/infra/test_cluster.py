@@ -15,9 +15,10 @@ import yaml
 from packaging.requirements import Requirement
 from ray._raylet import AuthenticationMode, get_authentication_mode
 
-from models import SudokuConfig, SudokuMDM, save
-from pipeline.jobs import ray_session
-from tests.ray_head import ROOT, ray_head
+from remask.models import SudokuConfig, SudokuMDM, save
+from remask.pipeline.runtime.jobs import ray_session
+from tests.places import ROOT
+from tests.ray_head import ray_head
 
 ROOMS = ("kernels", "models", "pipeline", "training", "evaluation", "infra")
 BOARDS = {"kind": "sudoku", "side": 4}
@@ -61,14 +62,17 @@ def recipes(tmp_path_factory, checkpoint):
 
 
 STAGES = {
-    "pipeline.source": (["build.yaml"], "source: 4 of 4 units made"),
-    "pipeline.probe": (["build.yaml"], "probe: 4 of 4 units made"),
-    "pipeline.build": (["build.yaml"], "build: 4 of 4 units made"),
-    "evaluation.evaluate": (["eval.yaml"], "eval: 2 of 2 units made"),
-    "evaluation.ceiling": (["--side", "4", "--boards", "60"], "60 boards with 1 to 4 wrong cells"),
+    "remask.pipeline.source": (["build.yaml"], "source: 4 of 4 units made"),
+    "remask.pipeline.probe": (["build.yaml"], "probe: 4 of 4 units made"),
+    "remask.pipeline.build": (["build.yaml"], "build: 4 of 4 units made"),
+    "remask.evaluation.evaluate": (["eval.yaml"], "eval: 2 of 2 units made"),
+    "remask.evaluation.ceiling": (
+        ["--side", "4", "--boards", "60"],
+        "60 boards with 1 to 4 wrong cells",
+    ),
 }
 """Modules that ship work to Ray when run by `python -m`: their arguments and what they say."""
-BENCHES = {"pipeline.bench", "evaluation.bench"}
+BENCHES = {"remask.infra.benches.pipeline", "remask.infra.benches.evaluation"}
 """These do too, but take minutes."""
 
 
@@ -88,14 +92,14 @@ def run_as_main():
             text = path.read_text()
             if '__name__ == "__main__"' in text:
                 name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-                yield name, ast.parse(text)
+                yield f"remask.{name}", ast.parse(text)
 
 
 def ships_work(tree):
     imported = {
         alias.name
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module == "pipeline.jobs"
+        if isinstance(node, ast.ImportFrom) and node.module == "remask.pipeline.runtime.jobs"
         for alias in node.names
     }
     return bool(imported & {"run_tasks", "run_actors"})
@@ -140,9 +144,9 @@ def test_a_head_as_documented_lets_in_those_with_its_token_alone(head):
 @pytest.mark.slow
 def test_a_driver_without_the_token_is_told_so_in_a_line(head):
     stranger = replace(head, environment=head.environment | {"RAY_AUTH_TOKEN": "wrong" * 8})
-    done = stranger.run("evaluation.ceiling", *STAGES["evaluation.ceiling"][0])
+    done = stranger.run("remask.evaluation.ceiling", *STAGES["remask.evaluation.ceiling"][0])
     assert done.returncode == 1
-    assert "evaluation.ceiling: Ray did not start: " in done.stderr
+    assert "remask.evaluation.ceiling: Ray did not start: " in done.stderr
     assert "; check RAY_ADDRESS and the token\n" in done.stderr
     assert "Traceback" not in done.stderr
 

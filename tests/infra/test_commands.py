@@ -9,27 +9,26 @@ import subprocess
 import sys
 import termios
 import time
-from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
 
-from infra.boards import show_revision
-from infra.cli import VERBS, main
-from models import Action, Revision, SudokuConfig, SudokuMDM, save
-from models.revision import RevisionStats
-from training.run_folder import Outcome, RunFolder
+from remask.infra.boards import show_revision
+from remask.infra.cli import VERBS, main
+from remask.models import Action, Revision, SudokuConfig, SudokuMDM, save
+from remask.models.decoding.revision import RevisionStats
+from remask.training.run.folder import Outcome, RunFolder
+from tests.places import ROOT
 
 BOARD = "1234341221434321"
-ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "pipeline/recipes/sudoku4.yaml"
 
 
 def remask(*argv, stdin="", **environment):
     """A process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "infra.cli", *argv],
+        [sys.executable, "-m", "remask.infra.cli", *argv],
         input=stdin,
         capture_output=True,
         text=True,
@@ -233,7 +232,7 @@ def test_bad_requests_get_one_clear_line(checkpoint, argv, stdin, message, capsy
 
 def test_a_reader_that_leaves_early_is_no_error(checkpoint):
     boards = "\n".join([BOARD] * 3000)
-    command = f"{sys.executable} -m infra.cli revise --checkpoint {checkpoint} --max-steps 1"
+    command = f"{sys.executable} -m remask.infra.cli revise --checkpoint {checkpoint} --max-steps 1"
     done = subprocess.run(
         f"{command} | head -1",
         shell=True,
@@ -248,7 +247,7 @@ def test_a_reader_that_leaves_early_is_no_error(checkpoint):
 
 def test_ctrl_c_ends_without_a_traceback(checkpoint):
     waiting = subprocess.Popen(
-        [sys.executable, "-m", "infra.cli", "revise", "--checkpoint", checkpoint],
+        [sys.executable, "-m", "remask.infra.cli", "revise", "--checkpoint", checkpoint],
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -280,7 +279,7 @@ def test_ctrl_c_ends_a_run_though_its_stage_ends_well(tmp_path):
     stage.chmod(0o755)
     recipe = tmp_path / "run.yaml"
     recipe.write_text("stages: [merge a b, report c]\n")
-    code = f"import sys; sys.executable = {str(stage)!r}; from infra.run import main; "
+    code = f"import sys; sys.executable = {str(stage)!r}; from remask.infra.run import main; "
     done = subprocess.run(
         [sys.executable, "-c", f"{code}main([{str(recipe)!r}])"], capture_output=True, text=True
     )
@@ -297,7 +296,7 @@ def test_training_that_was_stopped_ends_a_run_though_its_stage_ends_well(tmp_pat
     recipe = tmp_path / "run.yaml"
     train = ROOT / "training/recipes/sudoku4.yaml"
     recipe.write_text(f"stages: [train {train} output={tmp_path}/run, report c]\n")
-    code = f"import sys; sys.executable = {str(stage)!r}; from infra.run import main; "
+    code = f"import sys; sys.executable = {str(stage)!r}; from remask.infra.run import main; "
     command = [sys.executable, "-c", f"{code}main([{str(recipe)!r}])"]
     ran = {}
     for step in (5, 10):

@@ -9,16 +9,16 @@ import torch
 import yaml
 from PIL import Image
 
-from evaluation.decoder import Decoder
-from evaluation.suites.image_edit import CODES, ImageEditSuite
-from infra.cli import main
-from models import HistoryConfig, LuminaConfig, LuminaMDM, load, save
-from pipeline.command import plain
-from pipeline.edits import ShapePairs
-from pipeline.edits.text import WordText
-from pipeline.recipe import BuildRecipe
-from pipeline.sources.image_edit import ImageEditSource
-from pipeline.trajectory import TrajectoryConfig
+from remask.evaluation.decoder import Decoder
+from remask.evaluation.suites.image_edit import CODES, ImageEditSuite
+from remask.infra.cli import main
+from remask.models import HistoryConfig, LuminaConfig, LuminaMDM, load, save
+from remask.pipeline.edits import ShapePairs
+from remask.pipeline.edits.text import WordText
+from remask.pipeline.recipe import BuildRecipe
+from remask.pipeline.runtime.command import plain
+from remask.pipeline.sources.image_edit import ImageEditSource
+from remask.pipeline.trajectory import TrajectoryConfig
 from tests.pipeline.pictures import write_tokenizer
 
 

@@ -7,11 +7,11 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.places import ROOT
+
 PACKAGES = ("evaluation", "infra", "kernels", "models", "pipeline", "training")
 
 USE_TRANSFORMERS = """
@@ -21,7 +21,7 @@ import torch
 config = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
                     intermediate_size=8)
 print(BertForMaskedLM(config)(torch.tensor([[1, 2, 3]])).logits.shape)
-import kernels
+from remask import kernels
 print(kernels.__file__)
 """
 
@@ -66,20 +66,24 @@ def test_transformers_imports_beside_the_installed_wheel(wheel, tmp_path):
         archive.extractall(tmp_path / "site")
     out = run_python(USE_TRANSFORMERS, tmp_path, PYTHONPATH=str(tmp_path / "site"))
     assert "torch.Size([1, 3, 20])" in out
-    assert str(tmp_path / "site" / "kernels") in out
+    assert str(tmp_path / "site" / "remask" / "kernels") in out
 
 
 def test_the_wheel_is_pure_and_carries_kernel_sources_and_the_report(wheel):
     assert wheel.name.endswith("-py3-none-any.whl")
     names = zipfile.ZipFile(wheel).namelist()
     for source in ("history.h", "history_cpu.cpp", "history_cuda.cu", "host_shim.h"):
-        assert f"kernels/csrc/{source}" in names
+        assert f"remask/kernels/csrc/{source}" in names
     for part in ("report.css", "player.html", "player.js"):
-        assert f"evaluation/{part}" in names
-    for package in PACKAGES:
-        assert f"{package}/__init__.py" in names
-    modules = {str(p.relative_to(ROOT)) for name in PACKAGES for p in (ROOT / name).rglob("*.py")}
-    assert modules <= set(names), "every module must be in the wheel"
+        assert f"remask/evaluation/report/{part}" in names
+    modules = [p.relative_to(ROOT) for name in PACKAGES for p in (ROOT / name).rglob("*.py")]
+    missing = {f"remask/{module}" for module in modules} - set(names)
+    assert not missing, "every module must be in the wheel"
+
+
+def test_the_wheel_has_one_top_level_name(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {x.split("/")[0] for x in names if ".dist-info/" not in x} == {"remask"}
 
 
 def test_the_build_asks_for_no_torch():
@@ -95,6 +99,21 @@ def test_every_dependency_has_a_reason():
     assert "torch" in needs
 
 
+def rooms_imported(text):
+    """The rooms that a module imports from."""
+    lines = re.findall(r"^\s*(?:from|import) (remask\b.*)$", text, re.MULTILINE)
+    dotted = {x for line in lines for x in re.findall(r"remask\.(\w+)", line)}
+    named = {x for line in lines for x in re.findall(r"^remask import (.*)$", line)}
+    return dotted | ({x for names in named for x in re.findall(r"\w+", names)} & set(PACKAGES))
+
+
+def test_imports_are_absolute_and_by_the_one_name():
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            first = re.findall(r"^\s*(?:from|import) (\.|\w+)", path.read_text(), re.MULTILINE)
+            assert not {".", *PACKAGES} & set(first), path
+
+
 def test_imports_flow_one_way():
     order = ["kernels", "models", "pipeline"]
     allowed = {name: set(order[: i + 1]) for i, name in enumerate(order)}
@@ -102,5 +121,5 @@ def test_imports_flow_one_way():
     allowed["evaluation"] = {*order, "evaluation"}
     for package, may in allowed.items():
         for path in (ROOT / package).rglob("*.py"):
-            found = re.findall(r"^\s*(?:from|import) (\w+)", path.read_text(), re.MULTILINE)
-            assert not (set(found) & set(PACKAGES)) - may, path
+            imported = rooms_imported(path.read_text())
+            assert imported <= may, path

@@ -9,13 +9,14 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluation.recipe import EvalRecipe
-from infra.run import RunRecipe
-from models.config import from_mapping
-from pipeline.command import plain
-from pipeline.recipe import BuildRecipe, load_recipe
-from training.recipe import TrainRecipe
-from training.vq import VQRecipe
+from remask.evaluation.recipe import EvalRecipe
+from remask.infra.run import RunRecipe
+from remask.models.config import from_mapping
+from remask.pipeline.recipe import BuildRecipe
+from remask.pipeline.runtime.command import plain
+from remask.pipeline.runtime.recipes import load_recipe
+from remask.training.recipe import TrainRecipe
+from remask.training.vq import VQRecipe
 
 SHAPES = {"kind": "shapes", "train": 8, "held_out": 4}
 DECODER = {"policy": "revision", "settings": {"margin": 0.5}, "max_steps": 4}

@@ -1,17 +1,16 @@
 """Every recipe that is shipped can be read, and names what is there."""
 
-from pathlib import Path
-
 import pytest
 
-from evaluation.recipe import EvalRecipe
-from evaluation.text_suite import TextSuite
-from infra.run import RunRecipe, recipes_of, with_overrides
-from pipeline.recipe import BuildRecipe, load_recipe
-from training.recipe import TrainRecipe
-from training.vq import VQRecipe
+from remask.evaluation.recipe import EvalRecipe
+from remask.evaluation.suites.text_suite import TextSuite
+from remask.infra.run import RunRecipe, recipes_of, with_overrides
+from remask.pipeline.recipe import BuildRecipe
+from remask.pipeline.runtime.recipes import load_recipe
+from remask.training.recipe import TrainRecipe
+from remask.training.vq import VQRecipe
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 KEYS = ("suites", "checkpoints", "decoders")
 
 

@@ -1,4 +1,4 @@
-"""`python -m infra.unpack_imgedit`: archives as they are published, then read by their tables."""
+"""`python -m remask.infra.unpack_imgedit`: published archives, read by their tables."""
 
 import io
 import subprocess
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.edits import FilePairs
+from remask.pipeline.edits import FilePairs
 from tests.pipeline.pictures import edit_pictures, png
 
 ARCHIVES = {  # of each the folder within it, and what its table says before a picture's name
@@ -47,7 +47,7 @@ def write_archives(folder):
 
 
 def unpack(folder):
-    command = [sys.executable, "-m", "infra.unpack_imgedit", str(folder)]
+    command = [sys.executable, "-m", "remask.infra.unpack_imgedit", str(folder)]
     return subprocess.run(command, capture_output=True, text=True)
 
 

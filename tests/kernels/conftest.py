@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernels.build import native
+from remask.kernels.build import native
 
 MASK = 0
 

@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from kernels import build
+from remask.kernels import build
 
 SCRIPT = """
 import torch, warnings
 warnings.simplefilter("ignore")
-import kernels
-from kernels.build import native
+from remask import kernels
+from remask.kernels.build import native
 out = kernels.history_step(torch.ones(1, 2), torch.ones(1, 2), decay=0.5)
 print(kernels.is_compiled("cpu"), native("cpu").detail, out.shape)
 """

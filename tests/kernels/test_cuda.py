@@ -11,8 +11,8 @@ import subprocess
 import pytest
 import torch
 
-import kernels
-from kernels import build, native, reference
+from remask import kernels
+from remask.kernels import build, native, reference
 from tests.kernels.conftest import MASK, draw_rows
 
 VOCAB, HORIZON = 11, 6

@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch
 
-import kernels
-from kernels import ops, reference
+from remask import kernels
+from remask.kernels import ops, reference
 from tests.kernels.conftest import MASK, draw_rows
 
 VOCAB, HORIZON = 11, 6

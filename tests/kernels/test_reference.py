@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from kernels import reference
+from remask.kernels import reference
 from tests.kernels.conftest import MASK, draw_rows
 
 WIDTH, VOCAB, HORIZON = 6, 7, 6

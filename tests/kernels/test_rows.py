@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import rows
-from kernels.build import Native, native
-from kernels.rows import choose_subsets, pack_halves, uniforms, unpack_halves
+from remask.kernels import rows
+from remask.kernels.build import Native, native
+from remask.kernels.rows import choose_subsets, pack_halves, uniforms, unpack_halves
 
 ways = st.sampled_from(["compiled", "numpy"])
 

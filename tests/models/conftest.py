@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models import SudokuConfig, SudokuMDM
+from remask.models import SudokuConfig, SudokuMDM
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from models.config import from_mapping
+from remask.models.config import from_mapping
 
 
 @dataclass(frozen=True, kw_only=True)

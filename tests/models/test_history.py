@@ -6,10 +6,10 @@ from itertools import product
 import pytest
 import torch
 
-import kernels
-from models import HistoryConfig
-from models.config import from_mapping
-from models.history import HistoryState, encode_rows, normalise
+from remask import kernels
+from remask.models import HistoryConfig
+from remask.models.config import from_mapping
+from remask.models.history import HistoryState, encode_rows, normalise
 from tests.kernels.conftest import draw_rows
 
 MASK, VOCAB, WIDTH, HORIZON = 0, 7, 8, 6

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from models import Backbone, HistoryConfig, revise
+from remask.models import Backbone, HistoryConfig, revise
 
 
 class Scripted(Backbone):

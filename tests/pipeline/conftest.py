@@ -5,11 +5,11 @@ import socket
 import fsspec
 import pytest
 
-from pipeline import retries
-from pipeline.recipe import BuildRecipe
-from pipeline.sources.sudoku import SudokuSource
-from pipeline.storage import Storage
-from pipeline.trajectory import TrajectoryConfig
+from remask.pipeline.recipe import BuildRecipe
+from remask.pipeline.runtime import retries
+from remask.pipeline.runtime.storage import Storage
+from remask.pipeline.sources.sudoku import SudokuSource
+from remask.pipeline.trajectory import TrajectoryConfig
 from tests.pipeline.faults import FaultyFileSystem
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import torch
 from PIL import Image, ImageDraw
 
-from models import PatchVQ, PatchVQConfig, save_tokenizer
+from remask.models import PatchVQ, PatchVQConfig, save_tokenizer
 
 COLOURS = {"apple": "red", "pear": "green", "plum": "purple", "whale": "#1155ee", "lemon": "yellow"}
 SKINS = {"": "#ffcc33", "-1f3fb": "#f7dece", "-1f3fc": "#f3d2a2", "-1f3fd": "#d5ab88"}

@@ -9,18 +9,20 @@ import polars as pl
 import pytest
 import torch
 
-from kernels.build import Native, native
-from models import SudokuConfig, SudokuMDM, fingerprint, save
-from pipeline import build, manifest, open_manifest, probe, read_rows, source, storage
-from pipeline.build import build_shard
-from pipeline.lease import Owner
-from pipeline.plan import example_units, make_plan
-from pipeline.recipe import ProposalConfig, RunConfig
-from pipeline.shards import main as shards_command
-from pipeline.shards import tv_bound
-from pipeline.sources.sudoku import SudokuSource
-from pipeline.sources.text import TextSource
-from pipeline.storage import Storage, StorageError
+from remask.kernels.build import Native, native
+from remask.models import SudokuConfig, SudokuMDM, fingerprint, save
+from remask.pipeline import build, open_manifest, probe, read_rows, source
+from remask.pipeline.build import build_shard
+from remask.pipeline.format import manifest
+from remask.pipeline.plan import example_units, make_plan
+from remask.pipeline.recipe import ProposalConfig, RunConfig
+from remask.pipeline.runtime import storage
+from remask.pipeline.runtime.lease import Owner
+from remask.pipeline.runtime.storage import Storage, StorageError
+from remask.pipeline.shards import main as shards_command
+from remask.pipeline.shards import tv_bound
+from remask.pipeline.sources.sudoku import SudokuSource
+from remask.pipeline.sources.text import TextSource
 
 HERE = RunConfig(workers=0)
 
@@ -80,7 +82,9 @@ def test_bytes_depend_on_the_recipe_alone(toy, tmp_path):
 def test_bytes_are_the_same_without_a_compiler(toy, tmp_path, monkeypatch):
     assert native("rows").library or "no C++ compiler found" in native("rows").detail
     run(toy(run=HERE, output=str(tmp_path / "compiled")))
-    monkeypatch.setattr("kernels.rows.native", lambda name: Native(None, "as the test wants it"))
+    monkeypatch.setattr(
+        "remask.kernels.rows.native", lambda name: Native(None, "as the test wants it")
+    )
     run(toy(run=HERE, output=str(tmp_path / "numpy")))
     assert files(tmp_path / "numpy") == files(tmp_path / "compiled")
 

@@ -6,11 +6,12 @@ import threading
 
 import pytest
 
-from pipeline import build, open_manifest
-from pipeline.lease import held
-from pipeline.plan import make_plan
-from pipeline.recipe import RunConfig, digest
-from pipeline.storage import Storage, StorageError
+from remask.pipeline import build, open_manifest
+from remask.pipeline.plan import make_plan
+from remask.pipeline.recipe import RunConfig
+from remask.pipeline.runtime.lease import held
+from remask.pipeline.runtime.recipes import digest
+from remask.pipeline.runtime.storage import Storage, StorageError
 from tests.pipeline.faults import FaultyFileSystem
 from tests.pipeline.test_build import files
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from models import SudokuConfig, SudokuMDM
-from models.history import HistoryState
-from pipeline import probe
-from pipeline.probe import _batches, probe_examples
-from pipeline.recipe import ProposalConfig
-from pipeline.rows import Examples, Vocabulary
-from pipeline.sources.sudoku import all_boards
+from remask.models import SudokuConfig, SudokuMDM
+from remask.models.history import HistoryState
+from remask.pipeline import probe
+from remask.pipeline.format.rows import Examples, Vocabulary
+from remask.pipeline.probe import _batches, probe_examples
+from remask.pipeline.recipe import ProposalConfig
+from remask.pipeline.sources.sudoku import all_boards
 
 
 @pytest.fixture(scope="module")

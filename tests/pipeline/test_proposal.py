@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pipeline import Source, TopK, Uniform, objective_shift_bound, wrong_digit
+from remask.pipeline import Source, TopK, Uniform, objective_shift_bound, wrong_digit
 
 
 def everywhere(shape):

@@ -1,16 +1,17 @@
 """Recipes: all that we ship, overrides, and clear errors."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from pipeline.command import plain
-from pipeline.plain_yaml import write_yaml
-from pipeline.plan import make_plan
-from pipeline.recipe import BuildRecipe, load_recipe
+from remask.pipeline.plan import make_plan
+from remask.pipeline.recipe import BuildRecipe
+from remask.pipeline.runtime.command import plain
+from remask.pipeline.runtime.plain_yaml import write_yaml
+from remask.pipeline.runtime.recipes import load_recipe
+from tests.places import ROOT
 
-RECIPES = sorted((Path(__file__).parents[2] / "pipeline" / "recipes").glob("*.yaml"))
+RECIPES = sorted((ROOT / "pipeline" / "recipes").glob("*.yaml"))
 
 TOY = """
 output: somewhere

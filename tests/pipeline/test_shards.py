@@ -8,9 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline import manifest, open_manifest, read_rows
-from pipeline.shards import main as shards_command
-from pipeline.storage import StorageError
+from remask.pipeline import open_manifest, read_rows
+from remask.pipeline.format import manifest
+from remask.pipeline.runtime.storage import StorageError
+from remask.pipeline.shards import main as shards_command
 from tests.pipeline.test_build import HERE, files, run
 
 

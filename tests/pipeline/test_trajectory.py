@@ -9,9 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import kernels
-import training
-from pipeline import (
+from remask import kernels, training
+from remask.pipeline import (
     Rule,
     Source,
     Trajectories,
@@ -23,7 +22,7 @@ from pipeline import (
     state_at,
     wrong_digit,
 )
-from pipeline.trajectory import blank_rows, sample_boundaries, sample_noisy
+from remask.pipeline.trajectory import blank_rows, sample_boundaries, sample_noisy
 
 MASK, VOCAB = 0, 10
 COUNT = TrajectoryConfig(noisy_count=(3, 7), doubt_share=0.3)
@@ -306,7 +305,7 @@ def test_ids_that_do_not_fit_their_type_are_refused():
 
 def test_the_largest_random_number_stays_within_the_horizon(monkeypatch):
     highest = lambda rng, count: np.full(count, 1 - 2.0**-53)  # noqa: E731
-    monkeypatch.setattr("pipeline.trajectory.chances", highest)
+    monkeypatch.setattr("remask.pipeline.trajectory.chances", highest)
     for horizon in (2, 3, 6, 255, 256, 1000):
         rule = np.array([Rule.WRONG, Rule.MASK, Rule.DOUBT])
         masked_at, revealed_at = sample_boundaries(rule, horizon, np.random.default_rng(0))

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models import HistoryConfig
-from models.history import HistoryState
-from pipeline import (
+from remask.models import HistoryConfig
+from remask.models.history import HistoryState
+from remask.pipeline import (
     TopK,
     TrajectoryConfig,
     objective_shift_bound,
@@ -19,6 +19,7 @@ from pipeline import (
     state_at,
     wrong_digit,
 )
+from remask.training import ObjectiveConfig, oracle_loss
 from tests.theory.toy import (
     CLEAN,
     HORIZON,
@@ -30,7 +31,6 @@ from tests.theory.toy import (
     outcomes,
     uniform,
 )
-from training import ObjectiveConfig, oracle_loss
 
 VOCAB = len(TOKENS) + 1
 

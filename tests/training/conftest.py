@@ -2,10 +2,10 @@
 
 import pytest
 
-from pipeline import build
-from pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig
-from pipeline.sources.sudoku import SudokuSource
-from pipeline.trajectory import TrajectoryConfig
+from remask.pipeline import build
+from remask.pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig
+from remask.pipeline.sources.sudoku import SudokuSource
+from remask.pipeline.trajectory import TrajectoryConfig
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,11 @@ import hashlib
 
 import numpy as np
 
-from pipeline import TrajectoryConfig, Uniform, manifest, sample_trajectories
-from pipeline.parquet import SCHEMA_VERSION
-from pipeline.rows import Examples, TrajectoryRows, Vocabulary, encode_trajectories
-from pipeline.storage import Storage
+from remask.pipeline import TrajectoryConfig, Uniform, sample_trajectories
+from remask.pipeline.format import manifest
+from remask.pipeline.format.parquet import SCHEMA_VERSION
+from remask.pipeline.format.rows import Examples, TrajectoryRows, Vocabulary, encode_trajectories
+from remask.pipeline.runtime.storage import Storage
 
 VOCABULARY = Vocabulary(size=20, mask_id=19)
 LAW = TrajectoryConfig(horizon=4, noisy_rate=(0.2, 0.9), doubt_share=0.2)

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import yaml
 
+from remask.training.launch import free_port
 from tests.training.data import VOCABULARY
-from training.launch import free_port
 
 MODEL = {"kind": "sudoku", "side": 4, "layers": 2, "width": 32, "heads": 2, "feed_forward": 64}
 LLADA = {
@@ -29,8 +29,8 @@ LLADA = {
 }
 IN_ONE_PROCESS = """
 import json, sys
-from pipeline.memory import keep_memory
-from training.train import run
+from remask.pipeline.runtime.memory import keep_memory
+from remask.training.train import run
 keep_memory()
 for path in sys.argv[1:]:
     try:
@@ -78,7 +78,7 @@ def run_together(paths):
     return done
 
 
-def start_ranks(path, world_size=1, how=("-m", "training.train")):
+def start_ranks(path, world_size=1, how=("-m", "remask.training.train")):
     """The ranks of a run, without the launcher."""
     port = free_port()
     return [
@@ -102,7 +102,7 @@ def start_ranks(path, world_size=1, how=("-m", "training.train")):
 def start_command(*arguments, output=subprocess.PIPE):
     """`remask train ...`."""
     return subprocess.Popen(
-        [sys.executable, "-m", "infra.cli", "train", *arguments],
+        [sys.executable, "-m", "remask.infra.cli", "train", *arguments],
         env=environment(),
         stdout=output,
         stderr=output,
@@ -111,11 +111,11 @@ def start_command(*arguments, output=subprocess.PIPE):
 
 
 def start_deepspeed(path, ranks=1):
-    """`deepspeed --module training.train ...`."""
+    """`deepspeed --module remask.training.train ...`."""
     deepspeed = str(Path(sys.executable).with_name("deepspeed"))
     where = ["--num_gpus", str(ranks), "--master_port", free_port()]
     return subprocess.Popen(
-        [sys.executable, deepspeed, *where, "--module", "training.train", path],
+        [sys.executable, deepspeed, *where, "--module", "remask.training.train", path],
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -161,7 +161,7 @@ def finish(processes):
     return outcomes
 
 
-def run_ranks(path, world_size=1, how=("-m", "training.train")):
+def run_ranks(path, world_size=1, how=("-m", "remask.training.train")):
     outcomes = finish(start_ranks(path, world_size, how))
     assert [x[0] for x in outcomes] == [0] * world_size, outcomes[0][2][-3000:]
     return outcomes

@@ -2,9 +2,9 @@
 
 import pytest
 
-from training.deepspeed_config import check_deepspeed
-from training.launch import main
-from training.recipe import EngineConfig
+from remask.training.deepspeed_config import check_deepspeed
+from remask.training.launch import main
+from remask.training.recipe import EngineConfig
 
 
 @pytest.mark.parametrize(

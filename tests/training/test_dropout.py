@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from models import HistoryConfig
-from tests.models.test_lumina import LAYOUT, small
+from remask.models import HistoryConfig
+from remask.training.learner import Learner, Tally
+from remask.training.loader import Batch
+from remask.training.objective import ObjectiveConfig
+from tests.models.backbones.test_lumina import LAYOUT, small
 from tests.training import test_learner
-from training.learner import Learner, Tally
-from training.loader import Batch
-from training.objective import ObjectiveConfig
 
 SOURCE = torch.tensor([[0, 1, 2], [3, 4, 5]])
 TARGET = torch.tensor([[0, 9, 2], [8, 4, 5]])

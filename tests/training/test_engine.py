@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from models import DreamConfig, DreamMDM, MaskedLM, MaskedLMConfig
+from remask.models import DreamConfig, DreamMDM, MaskedLM, MaskedLMConfig
+from remask.training.engine import recompute_blocks
+from tests.models.backbones.test_masked_lm import OWN, SMALL
 from tests.models.folders import DREAM, randomise
-from tests.models.test_masked_lm import OWN, SMALL
-from training.engine import recompute_blocks
 
 NAMES = ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size", "mask_token_id")
 HEADS = ("num_attention_heads", "num_key_value_heads")

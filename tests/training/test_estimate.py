@@ -11,21 +11,21 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from models import LladaConfig, LladaMDM, MaskedLM, MaskedLMConfig
-from models.adapter import add_lora
-from models.config import from_mapping
+from remask.models import LladaConfig, LladaMDM, MaskedLM, MaskedLMConfig
+from remask.models.checkpoints.adapter import add_lora
+from remask.models.config import from_mapping
+from remask.training import launch
+from remask.training.engine import recompute_blocks
+from remask.training.estimate import estimate
+from remask.training.learner import Learner
+from remask.training.loader import Loader, Order
+from remask.training.optimizer import make_optimizer
+from remask.training.recipe import TrainRecipe
+from remask.training.shard_set import ShardSet
+from tests.models.backbones.test_masked_lm import OWN, SMALL
 from tests.models.folders import LLADA
-from tests.models.test_masked_lm import OWN, SMALL
 from tests.training.data import VOCABULARY, write_data_set
 from tests.training.runs import environment
-from training import launch
-from training.engine import recompute_blocks
-from training.estimate import estimate
-from training.learner import Learner
-from training.loader import Loader, Order
-from training.optimizer import make_optimizer
-from training.recipe import TrainRecipe
-from training.shard_set import ShardSet
 
 ROWS, LENGTH = 3, 40
 SHAPE = {
@@ -141,8 +141,8 @@ class Peak(TorchDispatchMode):
 @pytest.mark.parametrize("vocabulary", [20, 4000])
 def test_a_real_step_peaks_where_the_estimate_says(tmp_path, monkeypatch, recompute, vocabulary):
     """Never above it, and not much below: not all parts are at their height together."""
-    monkeypatch.setattr("training.objective.CHUNK_ELEMENTS", 1 << 18)
-    monkeypatch.setattr("training.estimate.CHUNK_ELEMENTS", 1 << 18)
+    monkeypatch.setattr("remask.training.objective.CHUNK_ELEMENTS", 1 << 18)
+    monkeypatch.setattr("remask.training.estimate.CHUNK_ELEMENTS", 1 << 18)
     shards = ShardSet(write_data_set(tmp_path / "data", [[64] * 8]), "train")
     (batch,) = next(Loader(shards, Order(shards.sizes, 8, 0, 8)).batches())
     shape = SHAPE | {"mask_token_id": VOCABULARY.mask_id, "vocab_size": vocabulary, "n_layers": 6}
@@ -163,13 +163,13 @@ def test_a_real_step_peaks_where_the_estimate_says(tmp_path, monkeypatch, recomp
 IN_A_RANK = """
 import gc, json, sys
 import torch
-from models.config import from_mapping
-from training.engine import make_engine
-from training.learner import Learner
-from training.loader import Loader
-from training.plan import make_plan
-from training.recipe import TrainRecipe
-from training.world import World
+from remask.models.config import from_mapping
+from remask.training.engine import make_engine
+from remask.training.learner import Learner
+from remask.training.loader import Loader
+from remask.training.plan import make_plan
+from remask.training.recipe import TrainRecipe
+from remask.training.world import World
 
 def alive():
     gc.collect()

@@ -9,7 +9,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from models import SudokuConfig, SudokuMDM, save
+from remask.models import SudokuConfig, SudokuMDM, save
+from remask.training import launch, train
+from remask.training.loader import Order
+from remask.training.recipe import TrainRecipe
+from remask.training.run.folder import RunFolder
+from remask.training.shard_set import ShardSet
+from remask.training.train import main as train_command
+from tests.places import ROOT
 from tests.training.data import write_data_set
 from tests.training.runs import (
     LLADA,
@@ -23,14 +30,6 @@ from tests.training.runs import (
     wait_for,
     write_recipe,
 )
-from training import launch, train
-from training.loader import Order
-from training.recipe import TrainRecipe
-from training.run_folder import RunFolder
-from training.shard_set import ShardSet
-from training.train import main as train_command
-
-ROOT = Path(__file__).parents[2]
 
 
 def ranks_below(process):
@@ -78,7 +77,7 @@ def test_sigterm_to_the_command_saves_and_ends_it_cleanly(boards, tmp_path):
 def test_ctrl_c_saves_and_ends_it_cleanly(boards, tmp_path):
     """As a terminal sends it: to every process of the group."""
     path = write_recipe(tmp_path, "asked", boards, steps=100000, save={"every": 50000})
-    command = [sys.executable, "-m", "infra.cli", "train", path]
+    command = [sys.executable, "-m", "remask.infra.cli", "train", path]
     process = subprocess.Popen(
         command,
         env=environment(),
@@ -103,7 +102,7 @@ def test_two_nodes_train_as_one(boards, tmp_path):
     (tmp_path / "hosts").write_text("localhost slots=1\n127.0.0.1 slots=1\n")
     deepspeed = [sys.executable, str(Path(sys.executable).with_name("deepspeed"))]
     where = ["--hostfile", str(tmp_path / "hosts"), "--no_ssh", "--master_addr", "127.0.0.1"]
-    where += ["--master_port", launch.free_port(), "--module", "training.train", path]
+    where += ["--master_port", launch.free_port(), "--module", "remask.training.train", path]
     nodes = [
         subprocess.Popen(
             [*deepspeed, "--node_rank", str(node), *where],
@@ -243,8 +242,8 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(boards, tmp_path, capsys):
 
 
 def test_every_recipe_shipped_is_read():
-    from pipeline.recipe import load_recipe
-    from training.vq import VQRecipe
+    from remask.pipeline.runtime.recipes import load_recipe
+    from remask.training.vq import VQRecipe
 
     found = sorted((ROOT / "training" / "recipes").glob("*.yaml"))
     assert found

@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from kernels import state_at
-from models import HistoryConfig, LladaConfig, LladaMDM
-from models.history import HistoryState
+from remask.kernels import state_at
+from remask.models import HistoryConfig, LladaConfig, LladaMDM
+from remask.models.history import HistoryState
+from remask.training.learner import Learner, Tally
+from remask.training.loader import Loader, Order
+from remask.training.objective import BINS, ObjectiveConfig
+from remask.training.shard_set import ShardSet
 from tests.training.data import LAW, VOCABULARY, write_data_set
-from training.learner import Learner, Tally
-from training.loader import Loader, Order
-from training.objective import BINS, ObjectiveConfig
-from training.shard_set import ShardSet
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def test_the_masked_loss_weighs_rows_by_rate_and_length(batches, kind):
 
 
 def learner_rates(learner, batch, step):
-    from models.noise import RATE, Noise
+    from remask.models.noise import RATE, Noise
 
     return 1e-3 + (1 - 1e-3) * Noise(5, step, batch.row_ids).uniform(1, RATE)[:, 0]
 
@@ -181,7 +181,7 @@ def test_the_calibration_error_is_counted_bin_by_bin(batches):
 
 def test_large_vocabularies_go_through_the_head_in_chunks(batches, monkeypatch):
     """The loss and its gradient are the same, and no logits of the whole batch exist."""
-    from training import objective
+    from remask.training import objective
 
     found = []
     for limit in (1 << 24, VOCABULARY.size * 7):

@@ -11,12 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import manifest, read_rows
-from pipeline.rows import pad
-from pipeline.storage import Storage, StorageError
+from remask.pipeline import read_rows
+from remask.pipeline.format import manifest
+from remask.pipeline.format.rows import pad
+from remask.pipeline.runtime.storage import Storage, StorageError
+from remask.training.loader import Loader, Order, Prefetched
+from remask.training.shard_set import ShardSet
 from tests.training.data import write_data_set
-from training.loader import Loader, Order, Prefetched
-from training.shard_set import ShardSet
 
 
 @pytest.fixture(scope="module")

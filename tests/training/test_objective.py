@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from training import ObjectiveConfig, objective, oracle_loss
+from remask.training import ObjectiveConfig, objective, oracle_loss
 
 MASK, VOCAB = 0, 6
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from models import SudokuConfig, SudokuMDM
-from training.optimizer import (
+from remask.models import SudokuConfig, SudokuMDM
+from remask.training.optimizer import (
     Muon,
     OptimizerConfig,
     make_optimizer,

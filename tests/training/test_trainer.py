@@ -11,15 +11,21 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from models import HistoryConfig, SudokuConfig, SudokuMDM, load, save
-from models.adapter import has_adapter
-from models.history import HistoryState
-from pipeline import build
-from pipeline.edits import ShapePairs
-from pipeline.edits.text import WordText
-from pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig, load_recipe
-from pipeline.sources.image_edit import ImageEditSource
-from pipeline.trajectory import TrajectoryConfig
+from remask.models import HistoryConfig, SudokuConfig, SudokuMDM, load, save
+from remask.models.checkpoints.adapter import has_adapter
+from remask.models.history import HistoryState
+from remask.pipeline import build
+from remask.pipeline.edits import ShapePairs
+from remask.pipeline.edits.text import WordText
+from remask.pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig
+from remask.pipeline.runtime.recipes import load_recipe
+from remask.pipeline.sources.image_edit import ImageEditSource
+from remask.pipeline.trajectory import TrajectoryConfig
+from remask.training.dry_run import make_outline
+from remask.training.merge import main as merge_command
+from remask.training.recipe import TrainRecipe
+from remask.training.run.disk_space import checkpoint_bytes
+from remask.training.run.folder import RunFolder
 from tests.pipeline.pictures import write_tokenizer
 from tests.training.data import write_data_set
 from tests.training.runs import (
@@ -34,11 +40,6 @@ from tests.training.runs import (
     start_ranks,
     write_recipe,
 )
-from training.disk_space import checkpoint_bytes
-from training.dry_run import make_outline
-from training.merge import main as merge_command
-from training.recipe import TrainRecipe
-from training.run_folder import RunFolder
 
 # Small weights stay whole unless DeepSpeed is told otherwise.
 DIVIDED = {
@@ -239,8 +240,8 @@ def test_ranks_whose_rows_differ_call_a_divided_head_alike(tmp_path, kind):
     changes["engine"] = {**changes["engine"], **DIVIDED}
     divided = write_recipe(tmp_path, "divided", shards, **changes)
     command = (
-        "import sys, training.objective; training.objective.CHUNK_ELEMENTS = 80; "
-        "from training.train import main; main(sys.argv[1:])"
+        "import sys; from remask.training import objective; objective.CHUNK_ELEMENTS = 80; "
+        "from remask.training.train import main; main(sys.argv[1:])"
     )
     run_ranks(divided, 2, how=("-c", command))
     found, wanted = losses(tmp_path / "divided"), losses(tmp_path / "alone")

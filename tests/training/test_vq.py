@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-import models
-from models import PatchVQConfig
-from pipeline.edits import EmojiPairs, ShapePairs
+from remask import models
+from remask.models import PatchVQConfig
+from remask.pipeline.edits import EmojiPairs, ShapePairs
+from remask.training.codebook import LearnConfig, _Codebook, _variance, learn, psnr, to_images
+from remask.training.vq import VQRecipe, main, read_pictures
 from tests.pipeline.pictures import write_pngs
-from training.codebook import LearnConfig, _Codebook, _variance, learn, psnr, to_images
-from training.vq import VQRecipe, main, read_pictures
 
 SHAPE = PatchVQConfig(patch=4, num_codes=16, code_width=4, width=16, reach=0, blocks=1)
 RECIPE = """

@@ -1,6 +1,6 @@
 """Everything that is fuzzed, a file for each family of readers."""
 
-from kernels.build import native
+from remask.kernels.build import native
 from tests.fuzz.case import Target
 from tests.fuzz.targets import (
     answers,

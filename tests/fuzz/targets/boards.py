@@ -2,8 +2,8 @@
 
 from random import Random
 
-from infra import revise
-from pipeline import build
+from remask.infra import revise
+from remask.pipeline import build
 from tests.fuzz.bases import CHECKPOINT, checkpoint
 from tests.fuzz.case import Case, Target
 from tests.fuzz.mutate import mutate_bytes, mutate_text

@@ -8,7 +8,7 @@ from random import Random
 
 import torch
 
-from models import (
+from remask.models import (
     DreamConfig,
     DreamMDM,
     LladaConfig,
@@ -22,13 +22,13 @@ from models import (
     save_tokenizer,
     tokenizer_fingerprint,
 )
-from models.adapter import AdapterSettings, add_lora, save_adapter
-from models.checkpoint import outline, trained_history
+from remask.models.checkpoints.adapter import AdapterSettings, add_lora, save_adapter
+from remask.models.checkpoints.checkpoint import outline, trained_history
 from tests.fuzz.bases import CHECKPOINT, checkpoint, made, reseal
 from tests.fuzz.case import Case, Files, Target
 from tests.fuzz.mutate import mutate_bytes, mutate_json, mutate_value, to_json
+from tests.models.backbones.test_lumina import small as small_lumina
 from tests.models.folders import DREAM, LLADA, randomise, write_folder
-from tests.models.test_lumina import small as small_lumina
 
 ADAPTER, IMAGES = "adapter-of-fuzz", "images-of-fuzz"
 BERT = {

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from pipeline.edits import FilePairs
-from pipeline.images import ImageError
+from remask.pipeline.edits import FilePairs
+from remask.pipeline.edits.images import ImageError
 from tests.fuzz.bases import made
 from tests.fuzz.case import Case, Files, Target, ViolationError
 from tests.fuzz.mutate import few, mutate_bytes, mutate_value, to_json

@@ -6,9 +6,9 @@ from random import Random
 
 import yaml
 
-from evaluation import evaluate
-from evaluation.recipe import EvalRecipe
-from pipeline.recipe import load_recipe
+from remask.evaluation import evaluate
+from remask.evaluation.recipe import EvalRecipe
+from remask.pipeline.runtime.recipes import load_recipe
 from tests.fuzz.bases import CHECKPOINT, checkpoint, made, reseal
 from tests.fuzz.case import Case, Files, Target
 from tests.fuzz.mutate import mutate_bytes

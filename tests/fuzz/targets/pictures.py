@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 from PIL import Image
 
-from pipeline.images import ImageFile
+from remask.pipeline.edits.images import ImageFile
 from tests.fuzz.case import Case, Target
 from tests.fuzz.mutate import mutate_bytes
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import yaml
 
-from evaluation import evaluate
-from infra import run as infra_run
-from pipeline import build, probe
+from remask.evaluation import evaluate
+from remask.infra import run as infra_run
+from remask.pipeline import build, probe
+from remask.training import launch, vq
 from tests.fuzz.bases import CHECKPOINT, DATA, TOP_K, built, checkpoint
 from tests.fuzz.case import Case, Files, Target
 from tests.fuzz.mutate import (
@@ -27,7 +28,6 @@ from tests.fuzz.mutate import (
     value,
 )
 from tests.fuzz.verdict import ROOT
-from training import launch, vq
 
 RECIPE = "recipe.yaml"
 EQUALS = (*("=",) * 12, "", "==", " =")

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from random import Random
 
-from evaluation import report
+from remask.evaluation.report import make as report
 from tests.evaluation.folders import entry, make_folder, sample
 from tests.fuzz.bases import made
 from tests.fuzz.case import Case, Files, Target, ViolationError

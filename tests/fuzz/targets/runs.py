@@ -8,16 +8,16 @@ from random import Random
 
 import yaml
 
-from pipeline.recipe import load_recipe
+from remask.pipeline.runtime.recipes import load_recipe
+from remask.training.recipe import TrainRecipe
+from remask.training.run.checkpoint import STATE, State, files_of, seal
+from remask.training.run.folder import Outcome, RunFolder
+from remask.training.run.logs import keep_lines
+from remask.training.trainer import prepared
+from remask.training.world import World
 from tests.fuzz.bases import DATA, MODEL, built, made
 from tests.fuzz.case import Case, Files, Target
 from tests.fuzz.mutate import mutate_bytes, mutate_json
-from training.checkpoint import STATE, State, files_of, seal
-from training.logs import keep_lines
-from training.recipe import TrainRecipe
-from training.run_folder import Outcome, RunFolder
-from training.trainer import prepared
-from training.world import World
 
 RUN = "run-of-fuzz"
 RECIPE = {"shards": DATA, "output": RUN, "model": MODEL, "steps": 9, "batch_size": 4}

@@ -16,18 +16,19 @@ from random import Random
 import polars as pl
 import pyarrow.parquet as pq
 
-from pipeline import build, manifest, shards
+from remask.pipeline import build, shards
+from remask.pipeline.format import manifest
+from remask.training import loader
+from remask.training.loader import Loader
+from remask.training.plan import make_plan
+from remask.training.recipe import TrainRecipe
+from remask.training.world import World
 from tests.fuzz.bases import DATA, MODEL, built, made, reseal
 from tests.fuzz.case import Case, Files, Target, ViolationError
 from tests.fuzz.mutate import mutate_bytes, mutate_json, mutate_text
 from tests.fuzz.tables import rewrite
 from tests.training.data import write_data_set
 from tests.training.runs import LLADA
-from training import loader
-from training.loader import Loader
-from training.plan import make_plan
-from training.recipe import TrainRecipe
-from training.world import World
 
 MANIFEST = f"{DATA}/{manifest.MANIFEST}"
 CANARY = "canary"

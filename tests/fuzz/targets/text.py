@@ -8,8 +8,9 @@ from typing import Any
 
 import yaml
 
-from models.prompts import load_tokenizer
-from pipeline import benchmarks, build
+from remask.models.text.prompts import load_tokenizer
+from remask.pipeline import build
+from remask.pipeline.benchmarks import records as benchmarks
 from tests.fuzz.bases import DATA, made
 from tests.fuzz.case import Case, Files, Target
 from tests.fuzz.mutate import mutate_bytes, mutate_json, mutate_text, mutate_value, to_json

@@ -1,0 +1,1 @@
+"""How samples are decoded or scored by a model."""

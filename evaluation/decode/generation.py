@@ -1,0 +1,152 @@
+"""Answers decoded from nothing but MASKs, whatever the decoder, and what happened on the way.
+
+A canvas is a prompt and `gen_length` MASKs. It is padded on the right to a length that depends on
+itself and the model alone, and canvases of one length are decoded together: so an answer is the
+same in any batch.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from remask.evaluation.decoder import Decoder
+from remask.models import Backbone, Revision, RevisionPolicy
+
+LENGTHS = 32
+"""Canvases are padded to a multiple of this, so that many share a length."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One decoded answer."""
+
+    ids: list[int]
+    """All of its tokens, ends and what follows them too."""
+    forward_passes: int
+    remasked: int
+    """Times that a token became MASK."""
+    revealed: int
+    replaced: int
+    """Positions that end with another token than was revealed first."""
+    restored: int
+    """Positions that were re-masked and end with the token that was revealed first."""
+    left_masked: int
+    """MASKs that a closing pass revealed, all at once."""
+    states: list[list[int]]
+    """The answer after so many forward passes as were asked for; it may hold MASKs."""
+
+
+def generate(
+    backbone: Backbone,
+    prompts: Sequence[Sequence[int]],
+    gen_length: int,
+    decoder: Decoder,
+    *,
+    row_ids: Sequence[int] | None = None,
+    passes: Sequence[int] = (),
+) -> list[Answer]:
+    """Decode an answer to each prompt, in their order.
+
+    Args:
+        backbone: The model.
+        prompts: Token ids.
+        gen_length: Tokens of an answer.
+        decoder: How; its steps are known.
+        row_ids: What makes each row's draws its own; its index when none.
+        passes: Numbers of forward passes after which to look at the answer.
+    """
+    numbers = list(range(len(prompts))) if row_ids is None else list(row_ids)
+    lengths = [padded_length(len(p) + gen_length, backbone.max_length) for p in prompts]
+    found: dict[int, Answer] = {}
+    for length in sorted(set(lengths)):
+        rows = [i for i, own in enumerate(lengths) if own == length]
+        for first in range(0, len(rows), decoder.batch_size):
+            batch = rows[first : first + decoder.batch_size]
+            canvas = [prompts[i] for i in batch]
+            own_ids = torch.tensor([numbers[i] for i in batch])
+            answers = _decode(backbone, canvas, gen_length, length, decoder, own_ids, passes)
+            found |= dict(zip(batch, answers, strict=True))
+    return [found[i] for i in range(len(prompts))]
+
+
+def fit_to_masks(decoder: Decoder, steps: int) -> Decoder:
+    """A decoder for answers that start from MASKs alone, within so many forward passes.
+
+    Its own max_steps goes first. Revision gets a step less, for it may need a closing pass.
+
+    Raises:
+        ValueError: It would reveal everything at once.
+    """
+    policy = decoder.make_policy()
+    is_revision = isinstance(policy, RevisionPolicy)
+    most = decoder.max_steps or (max(1, steps - 1) if is_revision else steps)
+    if is_revision and policy.reveals_all(most):
+        raise ValueError(
+            f"policy revision reveals every MASK at once here, in the first of {most} steps, and "
+            "answers start from MASKs alone; set draft_share or reveal_within (0.6 of the steps, "
+            "say), reveal_count or reveal_threshold"
+        )
+    return dataclasses.replace(decoder, max_steps=most)
+
+
+def padded_length(length: int, most: int | None) -> int:
+    """A length that many canvases share, no more than a model takes."""
+    rounded = -(-length // LENGTHS) * LENGTHS
+    return rounded if most is None else max(length, min(rounded, most))
+
+
+def _decode(
+    backbone: Backbone,
+    prompts: Sequence[Sequence[int]],
+    gen_length: int,
+    length: int,
+    decoder: Decoder,
+    row_ids: Tensor,
+    passes: Sequence[int],
+) -> list[Answer]:
+    starts = torch.tensor([len(p) for p in prompts])
+    at = torch.arange(length)
+    editable = (at >= starts[:, None]) & (at < starts[:, None] + gen_length)  # [B, N]
+    filler = int(backbone.mask_id == 0)  # any token but MASK; attention never sees it
+    tokens = torch.full(editable.shape, filler).masked_fill(editable, backbone.mask_id)
+    for row, prompt in enumerate(prompts):
+        tokens[row, : len(prompt)] = torch.tensor(prompt, dtype=torch.long)
+    attended = at < starts[:, None] + gen_length
+    revision = decoder.revise(backbone, tokens, editable, is_token=attended, row_ids=row_ids)
+    return _read(revision, editable, backbone.mask_id, passes)
+
+
+def _read(
+    revision: Revision, editable: Tensor, mask_id: int, passes: Sequence[int]
+) -> list[Answer]:
+    """What happened at the editable positions, row by row."""
+    steps, (rows, _) = revision.trajectory.shape[0], editable.shape
+    states = revision.trajectory[:, editable].view(steps, rows, -1)  # [K+1, B, G]
+    is_visible = states != mask_id
+    first = states.gather(0, is_visible.to(torch.int8).argmax(0, keepdim=True))[0]  # [B, G]
+    was_remasked = (is_visible[:-1] & ~is_visible[1:]).any(0)
+    is_other = states[-1] != first
+    counts = {
+        name: getattr(revision.stats, name).tolist()
+        for name in ("forward_passes", "remasked", "revealed", "left_masked")
+    }
+    return [
+        Answer(
+            ids=states[-1, row].tolist(),
+            replaced=int(is_other[row].sum()),
+            restored=int((was_remasked[row] & ~is_other[row]).sum()),
+            states=[states[min(p, steps - 1), row].tolist() for p in passes],
+            **{name: values[row] for name, values in counts.items()},
+        )
+        for row in range(rows)
+    ]
+
+
+def milestones(max_steps: int, count: int = 8) -> list[int]:
+    """Numbers of forward passes to look at an answer after: equally far apart, then one more, for
+    a closing pass."""
+    return sorted({math.ceil(max_steps * i / count) for i in range(1, count + 1)} | {max_steps + 1})

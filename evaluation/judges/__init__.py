@@ -1,0 +1,1 @@
+"""How answers, programs and pictures are judged."""

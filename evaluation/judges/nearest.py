@@ -1,0 +1,212 @@
+"""The valid Sudoku boards nearest to a board, and how many there are; exactly.
+
+A valid board is one template per digit, the places of that digit: one in every row, column and box,
+and no two templates share a cell. Its distance to a board is the sum over digits of the places
+where the board has something else, so the cheapest template of each digit gives a lower bound, and
+only templates that cost little more can be part of a nearest board. On boards with 4 to 20 changed
+cells the bound is mostly the answer and a few templates are left, among which a search decides.
+"""
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remask.pipeline.sources.sudoku import Boards
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The least distance of a board to any valid board."""
+
+    distance: int
+    """Cells in which they differ."""
+    count: int
+    """Valid boards at that distance."""
+
+
+def nearest_boards(board: Boards, at_most: int) -> Nearest | None:
+    """Find the least distance of a full board to a valid one; none when it exceeds `at_most`.
+
+    All boards at the least distance are visited, so it takes long where they are many, as around a
+    board of random digits; a tight `at_most` avoids that.
+
+    Args:
+        board: Digits in reading order, [N]; conflicts are expected, blanks refused.
+        at_most: Distance beyond which not to look.
+    """
+    side = math.isqrt(board.size)
+    if board.ndim != 1 or side not in (4, 9) or side**2 != board.size:
+        raise ValueError(f"a board has 16 or 81 cells in one row, got shape {list(board.shape)}")
+    if board.min() < 1 or board.max() > side:
+        raise ValueError(f"a full board has digits 1 to {side}, got {board.min()} to {board.max()}")
+    costs = _template_costs(board, side)
+    cheapest = costs.min(1)
+    bound = int(cheapest.sum())
+    for distance in range(bound, at_most + 1):
+        spare = distance - bound
+        count = _Search(costs, cheapest + spare, distance).count_boards()
+        if count:
+            return Nearest(distance, count)
+    return None
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a board allows the best possible reviser, which answers with the nearest valid board."""
+
+    wrong: int
+    """Cells in which it differs from its solution."""
+    distance: int
+    """Cells in which it differs from the nearest valid board."""
+    count: int
+    """Valid boards as near as that."""
+
+    @property
+    def is_nearer(self) -> bool:
+        """Is another valid board nearer than the solution?"""
+        return self.distance < self.wrong
+
+    @property
+    def is_as_near(self) -> bool:
+        """Is another valid board as near as the solution, and none nearer?"""
+        return not self.is_nearer and self.count > 1
+
+    @property
+    def chance(self) -> float:
+        """Of the exact answer."""
+        return 0.0 if self.is_nearer else 1 / self.count
+
+
+def outlook(solution: Boards, start: Boards) -> Outlook:
+    """Of a board made from a solved one by changing cells, [N] each."""
+    wrong = int((solution != start).sum())
+    nearest = nearest_boards(start, at_most=wrong)
+    assert nearest is not None, "the solution itself is that near"
+    return Outlook(wrong, nearest.distance, nearest.count)
+
+
+@functools.cache
+def digit_templates(side: int) -> NDArray[np.intp]:
+    """All ways to place one digit, as its column in each row: [16, 4] or [46656, 9]."""
+    box = math.isqrt(side)
+    columns = np.zeros((1, 0), np.intp)
+    for row in range(side):
+        column = np.tile(np.arange(side), len(columns))
+        columns = np.repeat(columns, side, 0)
+        band = columns[:, row // box * box :]
+        clash = (columns == column[:, None]).any(1)
+        clash |= (band // box == column[:, None] // box).any(1)
+        columns = np.concatenate([columns, column[:, None]], 1)[~clash]
+    return columns
+
+
+@functools.cache
+def _band_codes(side: int) -> NDArray[np.intp]:
+    """The columns of each band of rows as one number, [bands, templates]."""
+    box = math.isqrt(side)
+    bands = digit_templates(side).reshape(-1, box, box)
+    return np.ascontiguousarray(bands.transpose(1, 0, 2) @ side ** np.arange(box)[::-1])
+
+
+def _template_costs(board: Boards, side: int) -> NDArray[np.uint8]:
+    """Places of each template where the board has another digit, [digits, templates].
+
+    Summed up for every band first, of which there are far fewer kinds than of templates.
+    """
+    box = math.isqrt(side)
+    differs = board != np.arange(1, side + 1)[:, None]  # [digits, N]
+    rows = differs.astype(np.uint8).reshape(side, box, box, side)
+    costs = np.zeros((side, len(digit_templates(side))), np.uint8)
+    for band, codes in enumerate(_band_codes(side)):
+        by_code = np.zeros((side, 1), np.uint8)
+        for row in range(box):
+            by_code = (by_code[:, :, None] + rows[:, band, row][:, None, :]).reshape(side, -1)
+        costs += by_code.take(codes, 1)
+    return costs
+
+
+class _Search:
+    """Counts the ways to take a template of each digit without overlap, at one total cost.
+
+    Sets of templates are integers, a bit each; digit after digit, and the cheapest of a digit
+    first, so that the lowest bit of a set is its cheapest. No way may cost less than the total.
+    """
+
+    def __init__(self, costs: NDArray[np.uint8], most: NDArray[np.integer], total: int) -> None:
+        """Take the templates of each digit that cost no more than its `most`, [digits]."""
+        side = len(costs)
+        self._total = total
+        self._costs: list[int] = []
+        self._cheap: list[list[int]] = []
+        """For each digit and cost, the set of its templates that cost no more."""
+        taken = []
+        for of_digit, limit in zip(costs, most, strict=True):
+            ids = np.flatnonzero(of_digit <= limit)
+            ids = ids[np.argsort(of_digit[ids], kind="stable")]
+            first = len(self._costs)
+            ends = first + np.searchsorted(of_digit[ids], np.arange(side + 1), side="right")
+            self._cheap.append([(1 << end) - (1 << first) for end in ends.tolist()])
+            self._costs += of_digit[ids].tolist()
+            taken.append(ids)
+        cells = digit_templates(side)[np.concatenate(taken)] + side * np.arange(side)
+        self._cells: list[list[int]] = cells.tolist()
+        self._at_cell = _sets_by_cell(cells)
+
+    def count_boards(self) -> int:
+        return self._count((1 << len(self._costs)) - 1, list(range(len(self._cheap))), 0)
+
+    def _count(self, alive: int, digits: list[int], spent: int) -> int:
+        """Ways to place the digits left with the templates alive, for what is not yet spent."""
+        options = self._affordable(alive, digits, self._total - spent)
+        if not options:
+            return 0
+        sizes = [option.bit_count() for option in options]
+        if len(digits) == 1:
+            return sizes[0]
+        fewest = sizes.index(min(sizes))
+        others = digits[:fewest] + digits[fewest + 1 :]
+        alive = functools.reduce(int.__or__, options)
+        found, rest = 0, options[fewest]
+        while rest:
+            template = _lowest(rest)
+            rest &= rest - 1
+            clashes = 0
+            for cell in self._cells[template]:
+                clashes |= self._at_cell[cell]
+            found += self._count(alive & ~clashes, others, spent + self._costs[template])
+        return found
+
+    def _affordable(self, alive: int, digits: list[int], budget: int) -> list[int]:
+        """For each digit, its templates that fit the budget if the others take their cheapest.
+
+        Empty when some digit has none.
+        """
+        options = [alive & self._cheap[digit][-1] for digit in digits]
+        if not all(options):
+            return []
+        least = [self._costs[_lowest(option)] for option in options]
+        spare = budget - sum(least)
+        if spare < 0:
+            return []
+        dearest = len(self._cheap)  # a template has that many places
+        return [
+            option & self._cheap[digit][min(cost + spare, dearest)]
+            for option, digit, cost in zip(options, digits, least, strict=True)
+        ]
+
+
+def _lowest(items: int) -> int:
+    """The first bit of a set that is not empty."""
+    return (items & -items).bit_length() - 1
+
+
+def _sets_by_cell(cells: NDArray[np.intp]) -> list[int]:
+    """For each cell of a board, the set of templates that cover it; `cells` [templates, side]."""
+    count, side = cells.shape
+    covers = np.zeros((side**2, count), np.bool_)
+    covers[cells.T, np.arange(count)] = True
+    packed = np.packbits(covers, axis=1, bitorder="little")
+    return [int.from_bytes(bits.tobytes(), "little") for bits in packed]

@@ -1,0 +1,120 @@
+"""VQAScore: how probable a visual question answering model finds "yes" when asked about a picture.
+
+Any model that transformers loads as image-text-to-text will do; its weights are safetensors and no
+code of the folder's is run.
+"""
+
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+
+from remask.pipeline.edits.images import Picture
+from remask.pipeline.runtime.storage import absolute_if_here, file_hash
+
+ANSWERS = ("Yes", "yes", " Yes", " yes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VqaConfig:
+    """Who is asked, and what."""
+
+    model: str
+    """Folder or hub name."""
+    question: str = "Was this image edited as follows: {instruction}? Please answer yes or no."
+    """Around it the model's own chat template, if it has one; else it is asked as it is, and must
+    hold whatever marks an image for that model."""
+
+    def __post_init__(self) -> None:
+        if "{instruction}" not in self.question:
+            raise ValueError(f"vqa.question must have {{instruction}} in it, got {self.question!r}")
+
+    def with_absolute_paths(self) -> "VqaConfig":
+        return replace(self, model=absolute_if_here(self.model))
+
+    def check(self) -> None:
+        """Raise ValueError where there is no such model, before anything is decoded."""
+        from transformers import AutoConfig
+
+        with _loading(self.model):
+            AutoConfig.from_pretrained(self.model, trust_remote_code=False)
+
+    def identity(self) -> dict[str, Any]:
+        """What the scores depend on: of a folder its config and the sizes of its weights."""
+        folder = Path(self.model)
+        if not folder.is_dir():
+            return {"model": self.model, "question": self.question}
+        sizes = {p.name: p.stat().st_size for p in sorted(folder.glob("*.safetensors"))}
+        config = file_hash(str(folder / "config.json"))
+        return {"config": config, "weights": sizes, "question": self.question}
+
+
+def vqa_scores(
+    config: VqaConfig, pictures: Sequence[Picture], instructions: Sequence[str]
+) -> list[float]:
+    """p("yes") of each picture with its instruction."""
+    processor, model = _load(config.model)
+    answers = _answer_ids(processor.tokenizer)
+    return [
+        _ask(processor, model, answers, picture, config.question.replace("{instruction}", said))
+        for picture, said in zip(pictures, instructions, strict=True)
+    ]
+
+
+@torch.inference_mode()
+def _ask(processor: Any, model: Any, answers: list[int], picture: Picture, text: str) -> float:
+    image = Image.fromarray(picture)
+    if processor.chat_template is not None:  # which has whatever begins a text
+        content = [{"type": "image", "image": image}, {"type": "text", "text": text}]
+        inputs = processor.apply_chat_template(
+            [{"role": "user", "content": content}],
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=True,
+            return_tensors="pt",
+        )
+    else:
+        inputs = processor(images=image, text=text, return_tensors="pt")
+    inputs = inputs.to(model.device)
+    if model.config.is_encoder_decoder:
+        start = model.config.get_text_config().decoder_start_token_id
+        inputs["decoder_input_ids"] = torch.tensor([[start]], device=model.device)
+    chances = model(**inputs).logits[0, -1].float().softmax(-1)
+    return float(chances[answers].sum())
+
+
+def _answer_ids(tokenizer: Any) -> list[int]:
+    """Tokens that are a spelling of yes by themselves."""
+    spelled = [tokenizer(x, add_special_tokens=False)["input_ids"] for x in ANSWERS]
+    found = {ids[0] for ids in spelled if len(ids) == 1}
+    known = sorted(found - {tokenizer.unk_token_id})
+    if not known:
+        raise ValueError('the VQA model\'s tokenizer has no token for "yes"')
+    return known
+
+
+@functools.lru_cache(maxsize=1)
+def _load(name: str) -> tuple[Any, Any]:
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    model: Any
+    with _loading(name):
+        processor = AutoProcessor.from_pretrained(name, trust_remote_code=False)
+        model = AutoModelForImageTextToText.from_pretrained(
+            name, trust_remote_code=False, use_safetensors=True
+        )
+    return processor, model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@contextlib.contextmanager
+def _loading(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"cannot load the VQA model {name}: {reason}") from error

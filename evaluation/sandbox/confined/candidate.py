@@ -1,0 +1,91 @@
+"""The candidate's side: runs the generated program, then does what the judge asks of it.
+
+Everything here is in the hands of the program. It may send any reply it likes; a reply is only ever
+a value, which the judge compares with what the test expects.
+"""
+
+import builtins
+import itertools
+import operator
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from remask.evaluation.sandbox.confined.limits import restrict
+from remask.evaluation.sandbox.confined.wire import Channel, WireError, decode, encode
+
+MOST_ITEMS = 1_000_000
+"""Taken from an iterator; an endless one must end somewhere."""
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "call": lambda function, args, kwargs: function(*args, **kwargs),
+    "getattr": getattr,
+    "setattr": setattr,
+    "getitem": operator.getitem,
+    "list": lambda items: list(itertools.islice(items, MOST_ITEMS)),
+    "len": len,
+    "bool": bool,
+}
+
+
+def main() -> None:
+    """Arguments: number of the socket, then the limits. The program comes on standard input."""
+    channel = Channel(int(sys.argv[1]))
+    source = sys.stdin.buffer.read().decode(errors="replace")
+    channel.send("ready")
+    restrict(sys.argv[2])
+    module = types.ModuleType("candidate")
+    sys.modules["candidate"] = module
+    objects: list[Any] = [module]
+    _reply(channel, objects, lambda: _load(source, module))
+    while True:
+        try:
+            name, args = channel.receive()
+        except WireError:
+            return  # the judge is done
+        _reply(channel, objects, lambda n=name, a=args: _perform(objects, n, a))
+
+
+def _load(source: str, module: types.ModuleType) -> None:
+    exec(compile(source, "candidate.py", "exec", dont_inherit=True), module.__dict__)
+
+
+def _perform(objects: list[Any], name: str, args: Any) -> Any:
+    if name == "name":
+        return getattr(objects[0], args)
+    return OPERATIONS[name](*decode(args, objects.__getitem__))
+
+
+def _reply(channel: Channel, objects: list[Any], action: Callable[[], Any]) -> None:
+    """Answer with what the action gives, or with the exception it raises."""
+
+    def refer(thing: Any) -> int:
+        """One object, one number, so that the judge can tell it again."""
+        known = (n for n, other in enumerate(objects) if other is thing)
+        number = next(known, len(objects))
+        if number == len(objects):
+            objects.append(thing)
+        return number
+
+    try:
+        message = ["value", encode(action(), refer)]
+    except BaseException as error:  # SystemExit too: the judge must hear of it
+        message = ["raised", _builtin_name(type(error)), _text(error)]
+    try:
+        channel.send(message)
+    except (WireError, MemoryError) as error:  # too long a value, before any of it was sent
+        kind = "MemoryError" if isinstance(error, MemoryError) else "ValueError"
+        channel.send(["raised", kind, str(error)])
+
+
+def _builtin_name(kind: type[BaseException]) -> str:
+    """The nearest exception that the judge knows too."""
+    return next(c.__name__ for c in kind.__mro__ if getattr(builtins, c.__name__, None) is c)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"[:2000]
+    except Exception:  # a hostile __str__
+        return type(error).__name__

@@ -1,0 +1,1 @@
+"""Scores, intervals, tables and curves as plain values."""

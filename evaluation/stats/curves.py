@@ -1,0 +1,110 @@
+"""Curves of scores as plain values: a chart per suite, metric and what varies; a line per run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from remask.evaluation.recipe import CurveConfig, LineConfig
+from remask.evaluation.stats.members import Estimate, combine
+
+PLACE = "place"
+
+
+@dataclass(frozen=True)
+class Point:
+    at: float
+    estimate: Estimate
+
+
+@dataclass(frozen=True)
+class Line:
+    label: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Chart:
+    suite: str
+    metric: str
+    by: str
+    unit: str
+    lines: tuple[Line, ...]
+
+    @property
+    def is_calibration(self) -> bool:
+        """Is a perfect model's line the diagonal?"""
+        return self.by.startswith("p(") and self.unit == "share"
+
+
+def make_charts(scores: pl.DataFrame, curves: Sequence[CurveConfig] = ()) -> list[Chart]:
+    """The curves asked for, and all that a table of the schema `SCORES` holds of single runs."""
+    return [*_across_runs(scores, curves), *_within_runs(scores)]
+
+
+def _across_runs(scores: pl.DataFrame, curves: Sequence[CurveConfig]) -> list[Chart]:
+    charts = []
+    for curve in curves:
+        found = scores.filter(pl.col("by").is_null(), pl.col("suite") == curve.suite)
+        lines = tuple(_budgets(found, line, curve.metric) for line in curve.lines)
+        unit = found.filter(pl.col("metric") == curve.metric)["unit"]
+        if any(line.points for line in lines):
+            charts.append(Chart(curve.suite, curve.metric, "forward passes", unit[0], lines))
+    return charts
+
+
+def _budgets(scores: pl.DataFrame, line: LineConfig, metric: str) -> Line:
+    """A point per decoder, at the forward passes it took on average."""
+    points = []
+    for decoder in line.decoders:
+        run = scores.filter(pl.col("checkpoint") == line.checkpoint, pl.col("decoder") == decoder)
+        at, estimate = (
+            combine(run.filter(pl.col("metric") == name)) for name in ("forward_passes", metric)
+        )
+        if at and estimate:
+            points.append(Point(at.value, estimate))
+    return Line(line.label, tuple(sorted(points, key=lambda point: point.at)))
+
+
+def _within_runs(scores: pl.DataFrame) -> list[Chart]:
+    found = scores.filter(
+        pl.col("by").is_not_null(), pl.col("at").is_finite(), pl.col("value").is_finite()
+    )
+    charts = []
+    for (suite, by, metric), part in found.group_by("suite", "by", "metric", maintain_order=True):
+        lines = []
+        for (checkpoint, decoder), run in part.group_by(
+            "checkpoint", "decoder", maintain_order=True
+        ):
+            lines += _lines(f"{checkpoint}, {decoder}", run)
+        charts.append(Chart(str(suite), str(metric), str(by), part["unit"][0], tuple(lines)))
+    return charts
+
+
+def _lines(label: str, run: pl.DataFrame) -> list[Line]:
+    """One line for all members where their points can be matched, else one for each."""
+    run = run.sort("at")
+    members = [part for _, part in run.group_by("member", maintain_order=True)]
+    if len(members) == 1:
+        return [_line(label, run.with_columns(pl.col("at").alias(PLACE)))]
+    label_all = f"{label} (mean of {len(members)})"
+    places = [set(part["at"]) for part in members]
+    shared = set.intersection(*places)
+    if shared == min(places, key=len):  # some may go further than others
+        return [_line(label_all, run.filter(pl.col("at").is_in(shared)).with_columns(place="at"))]
+    if len({len(part) for part in members}) == 1:  # bins whose means differ a little
+        ranked = pl.concat(part.with_row_index(PLACE) for part in members)
+        return [_line(label_all, ranked)]
+    return [
+        _line(f"{label}, member {part['member'][0]}", part.with_columns(place="at"))
+        for part in sorted(members, key=lambda part: part["member"][0])
+    ]
+
+
+def _line(label: str, run: pl.DataFrame) -> Line:
+    points = []
+    for _, part in run.sort(PLACE).group_by(PLACE, maintain_order=True):
+        estimate = combine(part)
+        if estimate:
+            points.append(Point(float(part.select(pl.mean("at")).item()), estimate))
+    return Line(label, tuple(points))

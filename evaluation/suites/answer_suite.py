@@ -1,0 +1,43 @@
+"""Generation suites whose questions have one final answer, compared as mathematics."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+from remask.evaluation.judges.answers import Preset, extract_answer, same_answer
+from remask.evaluation.judges.equivalence import Checker
+from remask.evaluation.suites.generation_suite import GenerationSuite, Judge, Verdict
+from remask.evaluation.suites.text_suite import Question
+from remask.models import Backbone
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerSuite(GenerationSuite):
+    """Responses whose final answer is compared with the right one by math-verify."""
+
+    reading: ClassVar[Preset]
+    """Where in a response the answer is looked for."""
+
+    timeout_s: float = 5.0
+    """Of computing, to compare two answers; what takes longer is wrong."""
+
+    def check(self, backbone: Backbone) -> None:
+        try:
+            Checker(timeout_s=self.timeout_s)
+        except RuntimeError as error:
+            raise ValueError(str(error)) from error
+        super().check(backbone)
+
+    @contextmanager
+    def judging(self) -> Iterator[Judge]:
+        with Checker(timeout_s=self.timeout_s) as checker:
+
+            def judge(question: Question, response: str) -> Verdict:
+                answer = extract_answer(response, self.reading)
+                is_right = answer is not None and same_answer(
+                    question.record.answer, answer, checker
+                )
+                return Verdict(answer, is_right)
+
+            yield judge

@@ -1,0 +1,1 @@
+"""Benchmarks: each runs both sides in one process and prints a ratio."""

@@ -1,0 +1,1 @@
+"""Backbones: embeddings in, logits out."""

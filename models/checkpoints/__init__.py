@@ -1,0 +1,1 @@
+"""Checkpoints: folders of safetensors and the config that shaped them."""

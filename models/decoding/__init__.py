@@ -1,0 +1,1 @@
+"""Decoding: the loop, the revision rule, and the decoders it is compared with."""

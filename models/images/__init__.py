@@ -1,0 +1,1 @@
+"""Images as tokens: tokenisers, layouts, edits and their guidance."""

@@ -1,0 +1,1 @@
+"""Text as tokens: prompts, chat templates, special ids."""

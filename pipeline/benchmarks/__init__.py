@@ -1,0 +1,1 @@
+"""Text benchmarks: records, prompts and answers, one file per benchmark."""

@@ -1,0 +1,1 @@
+"""How examples and trajectories lie in files."""

@@ -1,0 +1,120 @@
+"""What a file of rows must hold: checked by the one decoder that every reader uses.
+
+A checksum says that bytes are those that were written, not that they are rows: a data set may come
+from anybody. Training indexes tables by these numbers, on a GPU without any check. Numbers are
+looked at in the form they are stored in, where only the positions that move have any, so that it
+costs little; `check_trajectories` is the same law on whole grids.
+"""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from remask.pipeline.trajectory import Bools, Ints, Noise
+
+LARGEST_VOCABULARY = 1 << 31
+BINARY = (pa.types.is_binary, pa.types.is_fixed_size_binary)
+COLUMN_TYPES = {
+    "example_id": (pa.types.is_string,),
+    "prompt_length": (pa.types.is_int32,),
+    "step": (pa.types.is_uint16,),
+}
+"""All other columns are binary."""
+
+
+def check_columns(schema: pa.Schema) -> None:
+    """Raise ValueError unless every column has the type that it is written with."""
+    for field in schema:
+        if not any(fits(field.type) for fits in COLUMN_TYPES.get(field.name, BINARY)):
+            raise ValueError(f"column {field.name} has type {field.type}")
+
+
+def check_table(table: pa.Table) -> None:
+    """Raise ValueError at a value that is missing; only `editable` may be."""
+    for name in table.column_names:
+        if name != "editable" and table[name].null_count:
+            raise ValueError(f"column {name} lacks a value")
+
+
+def check_meta(meta: dict[str, Any], *numbers: str) -> None:
+    """Raise ValueError unless a file's metadata has a vocabulary, and these numbers too."""
+    for name in ("size", "mask_id", "id_bits", *numbers):
+        if type(meta.get(name)) is not int or not 0 <= meta[name] <= LARGEST_VOCABULARY:
+            raise ValueError(f"its metadata has {name} {meta.get(name)!r}")
+    if meta["mask_id"] >= meta["size"]:
+        raise ValueError(f"MASK is {meta['mask_id']} of {meta['size']} ids")
+    excluded = meta.get("excluded")
+    if not isinstance(excluded, list) or not all(map(_is_pair, excluded)):
+        raise ValueError("excluded must be a list of first and last ids")
+    ends = [-1, *(x for run in excluded for x in run)]
+    if any(a > b for a, b in itertools.pairwise(ends)) or ends[-1] >= meta["size"]:
+        raise ValueError(f"excluded ids must ascend below the vocabulary's size {meta['size']}")
+
+
+def _is_pair(run: Any) -> bool:
+    return isinstance(run, list) and len(run) == 2 and all(type(x) is int for x in run)
+
+
+def check_tokens(values: Ints, lengths: Ints, prompt_lengths: Ints, meta: dict[str, Any]) -> None:
+    """Raise ValueError at ids that are no targets, or prompts that are longer than their rows.
+
+    Args:
+        values: Ids of all rows, one row after another.
+        lengths: Of each row, [B].
+        prompt_lengths: [B].
+        meta: The file's.
+    """
+    _check_ids("target", values, meta)
+    if len(prompt_lengths) and (prompt_lengths.min() < 0 or (prompt_lengths > lengths).any()):
+        row = int(np.flatnonzero((prompt_lengths < 0) | (prompt_lengths > lengths))[0])
+        raise ValueError(
+            f"row {row} has {lengths[row]} tokens, of which {prompt_lengths[row]} are its prompt"
+        )
+
+
+def check_sizes(name: str, sizes: Ints, wanted: Ints) -> None:
+    """Raise ValueError where a row has another number of values than it needs, [B] each."""
+    if not np.array_equal(sizes, wanted):
+        row = int(np.flatnonzero(sizes != wanted)[0])
+        raise ValueError(f"{name} has {sizes[row]} values in row {row}, not {wanted[row]}")
+
+
+def check_noise(noise: Noise, editable: Bools, meta: dict[str, Any], *, all_editable: bool) -> None:
+    """Raise ValueError at positions that move as no trajectory does.
+
+    Args:
+        noise: As it is stored: boundaries for each position that moves, in order, and a wrong token
+            for each that starts visible.
+        editable: E, bool [B, N].
+        meta: The file's.
+        all_editable: Is E all there is? Then nothing outside it can move.
+    """
+    for name, values, places in (
+        ("masked_at", noise.masked_at, noise.at),
+        ("revealed_at", noise.revealed_at, noise.at),
+        ("wrong", noise.wrong, noise.visible),
+    ):
+        if values.size != places.size:
+            raise ValueError(f"{name} has {values.size} values for {places.size} positions")
+    _check_ids("wrong", noise.wrong, meta)
+    if not all_editable and not editable.ravel()[noise.at].all():
+        raise ValueError("a position moves that is not editable")
+    if (noise.masked_at >= noise.revealed_at).any():
+        raise ValueError("a position is revealed before it is masked")
+    for name, values in (("revealed_at", noise.revealed_at), ("step", noise.step)):
+        if int(values.max(initial=0)) > meta["horizon"]:
+            raise ValueError(
+                f"{name} must not exceed horizon {meta['horizon']}, got {values.max()}"
+            )
+
+
+def _check_ids(name: str, ids: Ints, meta: dict[str, Any]) -> None:
+    if not ids.size:
+        return
+    largest, mask_id = int(ids.max()), meta["mask_id"]
+    if largest >= meta["size"]:
+        raise ValueError(f"{name} has the id {largest}, of a vocabulary of {meta['size']}")
+    if mask_id <= largest and (not ids.min() if mask_id == 0 else (ids == mask_id).any()):
+        raise ValueError(f"{name} must not be MASK ({mask_id})")

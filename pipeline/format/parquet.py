@@ -1,0 +1,93 @@
+"""Parquet files of ours: the same bytes every time, checked when opened, read a part at a time."""
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from remask.pipeline.format.checks import check_columns, check_table
+from remask.pipeline.runtime.storage import StorageError
+
+SCHEMA_VERSION = 3
+ROW_GROUP = 8192
+META = b"remask"
+RAW = ("noisy",)
+"""Columns that zstd shrinks by too little for its time: bits of chance."""
+
+Columns = Mapping[str, pa.Array | pa.ChunkedArray]
+
+
+def to_parquet(columns: Columns, meta: dict[str, Any]) -> bytes:
+    """Columns, and what the file's metadata is to say, to bytes."""
+    fields = [pa.field(n, x.type, nullable=x.null_count > 0) for n, x in columns.items()]
+    text = json.dumps({"schema": SCHEMA_VERSION, **meta}, sort_keys=True)
+    schema = pa.schema(fields, {META: text.encode()})
+    out = pa.BufferOutputStream()
+    pq.write_table(
+        pa.Table.from_arrays(list(columns.values()), schema=schema),
+        out,
+        compression={n: "none" if n in RAW else "zstd" for n in columns},  # pyright: ignore
+        use_dictionary=False,
+        write_statistics=False,
+        row_group_size=ROW_GROUP,
+    )
+    return out.getvalue().to_pybytes()
+
+
+class ParquetRows:
+    """A file in memory that holds rows of one kind; `where` names it in errors."""
+
+    def __init__(self, data: bytes, kind: str, columns: Sequence[str], where: str) -> None:
+        self._where = where
+        with self.named():
+            self._file = pq.ParquetFile(pa.BufferReader(data))
+            schema, metadata = self._file.schema_arrow, self._file.metadata
+            sizes = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
+            meta = json.loads((schema.metadata or {}).get(META, b"{}"))
+        self.meta: dict[str, Any] = meta if isinstance(meta, dict) else {}
+        if self.meta.get("kind") != kind:
+            raise StorageError(f"{where} does not hold {kind}")
+        if self.meta.get("schema") != SCHEMA_VERSION:
+            raise StorageError(
+                f"{where} has schema version {self.meta.get('schema')}, this reader takes "
+                f"{SCHEMA_VERSION}; rebuild it with `remask build`"
+            )
+        if schema.names != list(columns):
+            raise StorageError(
+                f"{where} has columns {schema.names}; remove it and run the build again"
+            )
+        with self.named():
+            check_columns(schema)
+        self._edges = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        self._groups, self._table = range(0), None
+
+    @property
+    def num_rows(self) -> int:
+        return int(self._edges[-1])
+
+    def table(self, rows: range | None = None) -> pa.Table:
+        """Some rows, or all; the row groups they lie in stay at hand for the next."""
+        rows = range(self.num_rows) if rows is None else rows
+        first, last = np.searchsorted(self._edges, [rows.start, rows.stop - 1], side="right") - 1
+        groups = range(int(first), int(last) + 1) if rows else range(len(self._edges) - 1)
+        if self._table is None or groups != self._groups:
+            with self.named():  # a core per unit
+                self._table = self._file.read_row_groups(list(groups), use_threads=False)
+                check_table(self._table)
+            self._groups = groups
+        return self._table.slice(rows.start - int(self._edges[groups.start]), len(rows))
+
+    @contextlib.contextmanager
+    def named(self) -> Iterator[None]:
+        """What is wrong with the file's contents, in one line with its name."""
+        try:
+            yield
+        except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise StorageError(
+                f"{self._where} is damaged: {reason}; remove it and run the build again"
+            ) from error

@@ -1,0 +1,1 @@
+"""What every stage runs on: storage, jobs, recipes, progress, errors."""

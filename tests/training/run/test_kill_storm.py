@@ -1,0 +1,129 @@
+"""SIGKILL to any process of a launch, again and again: the run ends as if nothing had happened.
+
+    REMASK_KILLS=50 REMASK_SEED=3 python -m pytest -m slow tests/training/run/test_kill_storm.py -s
+
+What is killed and after which event follows from the seed; the moment within it is the machine's.
+"""
+
+import contextlib
+import os
+import random
+import time
+
+import psutil
+import pytest
+
+from remask.training.run.folder import RunFolder
+from tests.training.runs import (
+    chain,
+    is_gone,
+    losses,
+    run_ranks,
+    start_command,
+    wait_for,
+    write_recipe,
+)
+from tests.training.test_trainer import DIVIDED
+
+KILLS = int(os.environ.get("REMASK_KILLS", "8"))
+SEED = int(os.environ.get("REMASK_SEED", "1"))
+MOST_STEPS = 60
+"""Between two kills."""
+LEVELS = ("remask train", "runner", "launcher", "rank")
+EVENTS = (
+    *["step"] * 4,  # so many more are logged
+    *["save"] * 3,  # a checkpoint is being written
+    "launch",  # DeepSpeed's launcher is there, its ranks perhaps
+    "rank",  # the ranks are starting
+)
+
+
+class Storm:
+    """One run under fire."""
+
+    def __init__(self, path, output, ranks, chance):
+        self.path, self.ranks, self.chance = path, ranks, chance
+        self.output, self.folder = output, RunFolder(output)
+        self.seen = set()
+        """All processes of all launches, to see that none is left."""
+        self.kills = []
+
+    def launch(self, *, kill):
+        """The command once, killed if asked for; returns its exit status."""
+        said = self.output.with_name("said")
+        with said.open("w") as file:  # not a pipe, which ranks that are ending would keep open
+            process = start_command(self.path, "--ranks", str(self.ranks), output=file)
+        try:
+            if kill:
+                self._wait(process)
+                self._kill(process)
+            status = process.wait(timeout=240)
+        finally:
+            process.kill()
+        if status == 0:
+            assert self.folder.outcome().is_finished
+            assert self.folder.model.is_dir()
+        assert kill or status == 0, said.read_text()[-3000:]
+        return status
+
+    def _wait(self, process):
+        event = self.chance.choice(EVENTS)
+        newest = self.folder.newest()
+        step = (newest.state.step if newest else 0) + self.chance.randint(1, MOST_STEPS)
+        partial = self.output / "checkpoints"
+        conditions = {
+            "step": lambda: max(losses(self.output), default=0) >= step,
+            "save": lambda: (
+                max(losses(self.output), default=0) >= step // 2 and any(partial.glob(".*"))
+            ),
+            "launch": lambda: len(chain(process)) >= LEVELS.index("launcher") + 1,
+            "rank": lambda: len(chain(process)) > LEVELS.index("rank"),
+        }
+        wait_for(lambda: conditions[event]() or process.poll() is not None, timeout_s=240)
+        time.sleep(self.chance.random() * 0.3)
+
+    def _kill(self, process):
+        if process.poll() is not None:  # it was done before
+            return
+        levels = chain(process)
+        self.seen |= {x for level in levels for x in level}
+        chosen = self.chance.randrange(len(LEVELS) + 1)
+        victims = [x for level in levels for x in level]
+        if chosen < len(LEVELS):
+            victims = [self.chance.choice(levels[min(chosen, len(levels) - 1)])]
+        for victim in victims:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                victim.kill()
+        name = "all" if chosen == len(LEVELS) else LEVELS[min(chosen, len(levels) - 1)]
+        self.kills.append(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [0, 3])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_storm_of_kills_changes_nothing(boards, tmp_path, ranks, stage):
+    settings = {
+        "steps": MOST_STEPS * (KILLS + 1),
+        "save": {"every": 10, "keep": 1},
+        "held_out": {"rows": 16, "every": 50},
+        "optimizer": {"kind": "adamw", "lr": 3e-3},
+        "engine": DIVIDED if stage == 3 else {},
+    }
+    run_ranks(write_recipe(tmp_path, "undisturbed", boards, **settings), ranks)
+    path = write_recipe(tmp_path, "killed", boards, **settings)
+    chance = random.Random(f"{SEED} {ranks} {stage}")
+    storm = Storm(path, tmp_path / "killed", ranks, chance)
+    statuses = []
+    while len(storm.kills) < KILLS and 0 not in statuses:
+        statuses.append(storm.launch(kill=True))
+    statuses.append(storm.launch(kill=False))
+    assert statuses[-1] == 0
+    wait_for(lambda: all(map(is_gone, storm.seen)), timeout_s=60)
+    assert len(storm.kills) == KILLS
+    assert losses(tmp_path / "killed") == losses(tmp_path / "undisturbed")
+    for name in ("model.safetensors", "config.json"):
+        expected = (tmp_path / "undisturbed" / "model" / name).read_bytes()
+        assert (tmp_path / "killed" / "model" / name).read_bytes() == expected
+    assert not list((tmp_path / "killed" / "checkpoints").glob(".*"))
+    assert not list((tmp_path / "killed").glob(".*"))
+    print(f"{ranks} ranks, ZeRO {stage}: {len(storm.kills)} kills {storm.kills}, {statuses}")

@@ -1,0 +1,1 @@
+"""The folder of a run: checkpoints, logs, locks, how it ended."""

@@ -1,0 +1,40 @@
+"""The model card: what a checkpoint is, where it comes from, how it did."""
+
+import json
+
+from remask.pipeline.runtime.provenance import provenance
+from remask.training.plan import Plan
+from remask.training.run.checkpoint import State
+
+OBJECTIVES = {
+    "rm": "to revise its own output (Reflective Masking)",
+    "sft": "to fill in masked positions of its responses (masked-diffusion fine-tuning)",
+    "pretrain": "to fill in masked positions (masked-diffusion pretraining)",
+}
+
+
+def model_card(plan: Plan, state: State, scores: dict[str, float] | None) -> str:
+    """A README in Markdown."""
+    recipe = plan.recipe
+    parts = [
+        f"# {recipe.output.rstrip('/').rsplit('/', 1)[-1]}",
+        f"Trained with remask {OBJECTIVES[recipe.objective.kind]}.",
+        "| | |\n|---|---|",
+    ]
+    facts = {
+        "steps": f"{state.step:,} of {plan.steps:,}",
+        "rows seen": f"{state.step * recipe.batch_size:,}",
+        "data": f"{plan.train.fingerprint}, {plan.train.num_rows:,} training rows",
+        "started from": plan.start or "random weights",
+    }
+    parts[-1] += "".join(f"\n| {name} | {value} |" for name, value in facts.items())
+    if scores:
+        rows = "".join(f"\n| {name} | {value:.6g} |" for name, value in scores.items())
+        parts += ["## On held-out rows", f"| | |\n|---|---|{rows}"]
+    parts += [
+        "## Recipe",
+        f"```json\n{json.dumps(plan.content, indent=2)}\n```",
+        "## Versions",
+        f"```json\n{json.dumps(provenance(), indent=2)}\n```",
+    ]
+    return "\n\n".join(parts) + "\n"
