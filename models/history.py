@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from remask import kernels
 from remask.kernels import reference
+from remask.models.ranges import Range, check_fields
 
 Variant = Literal["none", "hr", "hr+decay", "hr+decay+her", "absolute"]
 Norm = Literal["rms", "match", "none", "residual"]
@@ -36,9 +37,9 @@ class HistoryConfig:
     """`none` sees the current state only; `hr` sums all states alike; `hr+decay` fades them;
     `hr+decay+her` also rotates them by age, the full method; `absolute` rotates by step instead of
     age, for comparison."""
-    decay: float = 0.9
+    decay: Annotated[float, Range("(0, 1]", "1.0 keeps all")] = 0.9
     """γ, weight kept per step into the past, in (0, 1]; used by the variants that fade."""
-    window: int | None = None
+    window: Annotated[int | None, Range("[0, inf)")] = None
     """Past states that count besides the current one; all when none."""
     norm: Norm = "rms"
     """`rms` scales the sum to unit RMS; `match` to the RMS of the current embedding, so that with
@@ -68,23 +69,12 @@ class HistoryConfig:
     """`preset: released` in a recipe is as the authors' code for text has it."""
 
     def __post_init__(self) -> None:
-        for name, kind in (
-            ("variant", Variant),
-            ("norm", Norm),
-            ("positions", Positions),
-            ("fade_from", FadeFrom),
-            ("rotation", Rotation),
-        ):
-            _check_choice(name, getattr(self, name), get_args(kind))
+        check_fields(self, "history.")
         if self.variant == "absolute" and self._has_released_parts:
             raise ValueError(
                 "history.variant absolute turns the current state too: it goes with norm rms, "
                 "match or none, positions all, fade_from current and rotation paper"
             )
-        if not 0 < self.decay <= 1:
-            raise ValueError(f"history.decay must lie in (0, 1], got {self.decay}; 1.0 keeps all")
-        if self.window is not None and self.window < 0:
-            raise ValueError(f"history.window must be 0 or more past states, got {self.window}")
 
     @property
     def rotate(self) -> bool:
@@ -258,8 +248,3 @@ def _to_absolute(acc: Tensor, step: Tensor) -> Tensor:
     """Σ γ^(t-k) R_k e^(k) is R_t times the relative sum."""
     factor = reference.lag_factors(-step, acc.shape[-1], decay=1.0, rotate=True, dtype=acc.dtype)
     return reference.complex_product(factor[:, None], acc)
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"history.{name} must be one of {list(choices)}, got {value!r}")

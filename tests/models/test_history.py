@@ -243,7 +243,7 @@ def test_no_variant_has_parameters():
     [
         ({"decay": 0.0}, r"history.decay must lie in \(0, 1\], got 0.0; 1.0 keeps all"),
         ({"decay": 1.1}, r"history.decay must lie in \(0, 1\], got 1.1"),
-        ({"window": -1}, "history.window must be 0 or more past states, got -1"),
+        ({"window": -1}, "history.window must be 0 or more, got -1"),
         ({"variant": "gamma"}, "history.variant must be one of .* got 'gamma'"),
         ({"norm": "layer"}, "history.norm must be one of .* got 'layer'"),
         ({"rotation": "left"}, "history.rotation must be one of .* got 'left'"),
