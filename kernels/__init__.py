@@ -2,10 +2,10 @@
 
 from remask.kernels.build import is_compiled
 from remask.kernels.ops import history_embed, history_step
-from remask.kernels.reference import state_at
+from remask.kernels.segments import Segments, state_at
 
 # Hugging Face publishes an unrelated package of this name, which transformers looks for and uses
 # from version 0.17 on. This number stays below that, so that transformers leaves ours alone.
 __version__ = "0.1.0"
 
-__all__ = ["history_embed", "history_step", "is_compiled", "state_at"]
+__all__ = ["Segments", "history_embed", "history_step", "is_compiled", "state_at"]

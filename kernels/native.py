@@ -10,14 +10,15 @@ import ctypes
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 # As numbered in csrc/history.h.
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2, torch.float64: 3}
 CPU_DTYPES = (torch.float32, torch.bfloat16, torch.float64)
 CUDA_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
-Rows = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
-"""target, wrong, masked_at, revealed_at, [B, N] each, and step [B]; all int32."""
+Tensors = tuple[Tensor, Tensor, Tensor]
+"""The arrays of `Segments`: tokens [S, B, N], ends [S-1, B, N] and step [B]; contiguous int32."""
 
 
 def cpu_history_step(library: ctypes.CDLL, acc: Tensor, embed: Tensor, turn: Tensor) -> Tensor:
@@ -40,19 +41,18 @@ def cpu_history_step(library: ctypes.CDLL, acc: Tensor, embed: Tensor, turn: Ten
 
 
 def cpu_history_embed(
-    library: ctypes.CDLL, weight: Tensor, rows: Rows, table: Tensor, mask_id: int
+    library: ctypes.CDLL, weight: Tensor, segments: Tensors, table: Tensor
 ) -> Tensor:
     """The segment form on the CPU, [B, N, D]."""
-    (batch, positions), width = rows[0].shape, weight.shape[1]
+    (_, batch, positions), width = segments[0].shape, weight.shape[1]
     out = torch.empty(batch, positions, width, dtype=table.dtype)
     _check_cpu(
         library.remask_history_embed(
             _pointer(weight),
-            *map(_pointer, rows),
+            *map(_pointer, segments),
             _pointer(table),
             _pointer(out),
-            *map(_long, (batch, positions, width)),
-            mask_id,
+            *map(_long, (len(segments[0]), batch, positions, width)),
             DTYPES[weight.dtype],
             torch.get_num_threads(),
         )
@@ -61,7 +61,7 @@ def cpu_history_embed(
 
 
 def cpu_history_embed_backward(
-    library: ctypes.CDLL, grad: Tensor, rows: Rows, table: Tensor, mask_id: int, vocab_size: int
+    library: ctypes.CDLL, grad: Tensor, segments: Tensors, table: Tensor, vocab_size: int
 ) -> Tensor:
     """Its gradient in weight on the CPU, [V, D]; the same bits for any number of threads."""
     batch, positions, width = grad.shape
@@ -69,11 +69,10 @@ def cpu_history_embed_backward(
     _check_cpu(
         library.remask_history_embed_backward(
             _pointer(grad),
-            *map(_pointer, rows),
+            *map(_pointer, segments),
             _pointer(table),
             _pointer(out),
-            *map(_long, (batch, positions, width)),
-            mask_id,
+            *map(_long, (len(segments[0]), batch, positions, width)),
             DTYPES[grad.dtype],
             torch.get_num_threads(),
         )
@@ -81,14 +80,13 @@ def cpu_history_embed_backward(
     return out
 
 
-def cpu_rows_are_valid(
-    library: ctypes.CDLL, rows: Rows, mask_id: int, vocab_size: int, horizon: int
+def cpu_segments_are_valid(
+    library: ctypes.CDLL, segments: Tensors, vocab_size: int, horizon: int
 ) -> bool:
-    """Are all ids and boundaries in range? One fused pass."""
-    batch, positions = rows[0].shape
+    """Are all tokens, ends and steps in range, and the ends in order?"""
     return bool(
-        library.remask_rows_are_valid(
-            *map(_pointer, rows), _long(batch), _long(positions), vocab_size, mask_id, horizon
+        library.remask_segments_are_valid(
+            *map(_pointer, segments), *map(_long, segments[0].shape), vocab_size, horizon
         )
     )
 
@@ -116,22 +114,21 @@ def cuda_history_step(library: ctypes.CDLL, acc: Tensor, embed: Tensor, turn: Te
 
 
 def cuda_history_embed(
-    library: ctypes.CDLL, weight: Tensor, rows: Rows, table: Tensor, mask_id: int
+    library: ctypes.CDLL, weight: Tensor, segments: Tensors, table: Tensor
 ) -> Tensor:
     """The segment form on torch's current stream, [B, N, D]."""
     weight = _aligned(weight)
-    (batch, positions), width = rows[0].shape, weight.shape[1]
+    (_, batch, positions), width = segments[0].shape, weight.shape[1]
     out = torch.empty(batch, positions, width, dtype=table.dtype, device=weight.device)
     with _on_device(weight) as stream:
         _check_launch(
             library,
             library.remask_cuda_history_embed(
                 _pointer(weight),
-                *map(_pointer, rows),
+                *map(_pointer, segments),
                 _pointer(table),
                 _pointer(out),
-                *map(_long, (batch, positions, width)),
-                mask_id,
+                *map(_long, (len(segments[0]), batch, positions, width)),
                 DTYPES[weight.dtype],
                 stream,
             ),
@@ -142,9 +139,8 @@ def cuda_history_embed(
 def cuda_history_embed_backward(
     library: ctypes.CDLL,
     grad: Tensor,
-    rows: Rows,
+    segments: Tensors,
     table: Tensor,
-    mask_id: int,
     vocab_size: int,
     *,
     deterministic: bool,
@@ -153,7 +149,7 @@ def cuda_history_embed_backward(
     grad = _aligned(grad)
     batch, positions, width = grad.shape
     if deterministic:
-        entry, start = _sorted_entries(rows, mask_id, vocab_size)
+        entry, start = _sorted_entries(segments, vocab_size)
         order = (_pointer(entry), _pointer(start))
         out = torch.empty(vocab_size, width, dtype=table.dtype, device=grad.device)
     else:
@@ -164,30 +160,29 @@ def cuda_history_embed_backward(
             library,
             library.remask_cuda_history_embed_backward(
                 _pointer(grad),
-                *map(_pointer, rows),
+                *map(_pointer, segments),
                 _pointer(table),
                 *order,
                 _pointer(out),
-                *map(_long, (batch, positions, vocab_size, width)),
-                mask_id,
+                *map(_long, (len(segments[0]), batch, positions, vocab_size, width)),
                 stream,
             ),
         )
     return out
 
 
-def _sorted_entries(rows: Rows, mask_id: int, vocab_size: int) -> tuple[Tensor, Tensor]:
-    """Contributions (piece, position), sorted by weight row, and where each row's start."""
-    target, wrong, masked_at, revealed_at, step = rows
-    states = step[:, None] + 1  # [B, 1]
-    nobody = vocab_size  # sorts past every row: empty pieces go to no one
-    token = torch.stack(
-        (
-            torch.where(masked_at > 0, wrong, nobody),
-            torch.where((masked_at < revealed_at) & (masked_at < states), mask_id, nobody),
-            torch.where(revealed_at < states, target, nobody),
-        )
-    ).flatten()  # [3·B·N]
+def _sorted_entries(segments: Tensors, vocab_size: int) -> tuple[Tensor, Tensor]:
+    """Numbers s·B·N + position of all pieces, sorted by their token; and where each token's start.
+
+    Returns:
+        Piece numbers, [S·B·N], and the index of the first piece of each token, [V+1]. Empty pieces
+        stand last, after those of every token.
+    """
+    tokens, ends, step = segments
+    edges = F.pad(ends, (0, 0, 0, 0, 1, 1))  # [S+1, B, N], first row 0
+    edges[-1] = torch.iinfo(torch.int32).max
+    is_empty = edges[:-1] >= torch.minimum(edges[1:], step[:, None] + 1)
+    token = tokens.masked_fill(is_empty, vocab_size).flatten()  # [S·B·N]
     ordered, entry = torch.sort(token, stable=True)
     row = torch.arange(vocab_size + 1, device=token.device, dtype=token.dtype)
     return entry.int(), torch.searchsorted(ordered, row, out_int32=True)

@@ -1,9 +1,9 @@
 """The public history operators: checks, schema, fake kernel, gradient.
 
-Each operator has one implementation that runs the compiled kernel where there is one and the
-reference elsewhere; `kernels.is_compiled` says which. Shape checks live in the public functions,
-value checks and cached tables in the implementation, so both paths refuse alike and `torch.compile`
-sees one opaque operator.
+Each operator has one implementation, which runs the compiled kernel where one is available and the
+reference elsewhere; `kernels.is_compiled` says which. The public functions check shapes, the
+implementation checks values and looks up cached tables. Both paths therefore raise the same errors,
+and `torch.compile` sees one opaque operator.
 """
 
 import torch
@@ -12,9 +12,10 @@ from torch import Tensor
 from remask.kernels import native, reference
 from remask.kernels.build import native as find_native
 from remask.kernels.build import warn_if_reference
+from remask.kernels.segments import Segments, check_shapes
 
 _LIBRARY = torch.library.Library("remask", "DEF")
-_ROWS = "Tensor target, Tensor wrong, Tensor masked_at, Tensor revealed_at, Tensor step"
+_SEGMENTS = "Tensor tokens, Tensor ends, Tensor step"
 
 
 def history_step(acc: Tensor, embed: Tensor, *, decay: float, rotate: bool = True) -> Tensor:
@@ -47,48 +48,41 @@ def history_step(acc: Tensor, embed: Tensor, *, decay: float, rotate: bool = Tru
 
 def history_embed(
     weight: Tensor,
-    target: Tensor,
-    wrong: Tensor,
-    masked_at: Tensor,
-    revealed_at: Tensor,
+    tokens: Tensor,
+    ends: Tensor,
     step: Tensor,
     *,
-    mask_id: int,
     horizon: int,
     decay: float,
     rotate: bool = True,
     window: int | None = None,
 ) -> Tensor:
-    """The history of trajectories given by their boundaries: at most three gathers whatever T.
+    """The history of trajectories given as segments: at most S gathers, whatever the horizon.
 
     Args:
         weight: Token embeddings, [V, D], of any floating type, D even.
-        target: Clean tokens x*, [B, N], integer; never `mask_id`.
-        wrong: First tokens w, [B, N].
-        masked_at: β: `wrong` shows at steps below it, [B, N].
-        revealed_at: μ ≥ β: MASK shows from β up to it, `target` from then on, [B, N].
-        step: Current step t of each row, [B], at most `horizon`.
-        mask_id: Id of the mask token.
+        tokens: Tokens of the segments, [S, B, N], integer, the last ones the target x*.
+        ends: Step at which each segment but the last ends, [S-1, B, N], in 0 .. `horizon`,
+            non-decreasing along S.
+        step: Current step t of each row, [B], in 0 .. `horizon`.
         horizon: T, the number of steps in a trajectory.
         decay: γ, weight kept per step into the past, in (0, 1].
         rotate: Rotate by age; false sums past states unrotated.
-        window: Let only the current and this many past states count; all when none.
+        window: Number of past states that count besides the current one; defaults to all.
 
     Returns:
         a^(t), [B, N, D], float32 (float64 for float64 weights). Differentiable in weight.
     """
     _check_decay(decay)
-    _check_embed_shapes(weight, target, wrong, masked_at, revealed_at, step)
-    if not 0 <= mask_id < weight.shape[0]:
-        raise ValueError(
-            f"mask_id must be a row of weight, 0 .. {weight.shape[0] - 1}, got {mask_id}"
-        )
+    _check_embed_inputs(weight, tokens, ends, step)
     if horizon < 1:
         raise ValueError(f"horizon must be at least 1, got {horizon}")
     if window is not None and window < 0:
         raise ValueError(f"window must be 0 or more past states, got {window}")
-    rows = [x.to(torch.int32) for x in (target, wrong, masked_at, revealed_at, step)]
-    return torch.ops.remask.history_embed(weight, *rows, mask_id, horizon, decay, rotate, window)
+    tokens, ends, step = (x.to(torch.int32) for x in (tokens, ends, step))
+    return torch.ops.remask.history_embed(
+        weight, tokens, ends, step, horizon, decay, rotate, window
+    )
 
 
 # history_step -------------------------------------------------------------------------------------
@@ -137,53 +131,40 @@ torch.library.register_autograd("remask::history_step", _step_backward, setup_co
 
 # history_embed ------------------------------------------------------------------------------------
 
-_LAW = "int mask_id, int horizon, float decay, bool rotate, int? window"
-_LIBRARY.define(f"history_embed(Tensor weight, {_ROWS}, {_LAW}) -> Tensor")
+_SETTINGS = "int horizon, float decay, bool rotate, int? window"
+_LIBRARY.define(f"history_embed(Tensor weight, {_SEGMENTS}, {_SETTINGS}) -> Tensor")
 _LIBRARY.define(
-    f"history_embed_backward(Tensor grad, {_ROWS}, {_LAW}, int vocab_size, bool deterministic)"
-    " -> Tensor"
+    f"history_embed_backward(Tensor grad, {_SEGMENTS}, {_SETTINGS}, int vocab_size,"
+    " bool deterministic) -> Tensor"
 )
 
 
-def _history_embed(
-    weight, target, wrong, masked_at, revealed_at, step, mask_id, horizon, decay, rotate, window
-) -> Tensor:
-    rows = _contiguous(target, wrong, masked_at, revealed_at, step)
-    dtype = _sum_dtype(weight)
-    if target.numel() == 0:
-        return weight.new_empty(*target.shape, weight.shape[1], dtype=dtype)
+def _history_embed(weight, tokens, ends, step, horizon, decay, rotate, window) -> Tensor:
+    _, batch, positions = tokens.shape
+    width, dtype = weight.shape[1], _sum_dtype(weight)
+    if batch == 0 or positions == 0:
+        return weight.new_empty(batch, positions, width, dtype=dtype)
+    segments = tokens.contiguous(), ends.contiguous(), step.contiguous()
     library = _library_for(weight, weight.dtype)
-    _check_values(library, rows, mask_id, weight.shape[0], horizon)
-    width, device = weight.shape[1], weight.device
-    table = reference.coefficient_table(width, horizon, decay, rotate, window, dtype, device)
+    _check_values(library, segments, weight.shape[0], horizon)
+    table = reference.coefficient_table(width, horizon, decay, rotate, window, dtype, weight.device)
     if library is None:
-        return reference.history_embed(weight, *rows, table, mask_id)
+        return reference.history_embed(weight, *segments, table)
     run = native.cuda_history_embed if weight.is_cuda else native.cpu_history_embed
-    return run(library, weight.contiguous(), rows, table, mask_id)
+    return run(library, weight.contiguous(), segments, table)
 
 
 def _history_embed_backward(
-    grad,
-    target,
-    wrong,
-    masked_at,
-    revealed_at,
-    step,
-    mask_id,
-    horizon,
-    decay,
-    rotate,
-    window,
-    vocab_size,
-    deterministic,
+    grad, tokens, ends, step, horizon, decay, rotate, window, vocab_size, deterministic
 ) -> Tensor:
-    rows = _contiguous(target, wrong, masked_at, revealed_at, step)
-    width, device = grad.shape[-1], grad.device
-    table = reference.coefficient_table(width, horizon, decay, rotate, window, grad.dtype, device)
+    segments = tokens.contiguous(), ends.contiguous(), step.contiguous()
+    table = reference.coefficient_table(
+        grad.shape[-1], horizon, decay, rotate, window, grad.dtype, grad.device
+    )
     library = _library_for(grad, grad.dtype)
     if library is None or grad.numel() == 0:
-        return reference.history_embed_backward(grad, *rows, table, mask_id, vocab_size)
-    arguments = (library, grad.contiguous(), rows, table, mask_id, vocab_size)
+        return reference.history_embed_backward(grad, *segments, table, vocab_size)
+    arguments = (library, grad.contiguous(), segments, table, vocab_size)
     if grad.is_cuda:
         return native.cuda_history_embed_backward(*arguments, deterministic=deterministic)
     return native.cpu_history_embed_backward(*arguments)
@@ -194,29 +175,29 @@ _LIBRARY.impl("history_embed_backward", _history_embed_backward, "CompositeExpli
 
 
 @torch.library.register_fake("remask::history_embed")
-def _(weight, target, *_) -> Tensor:
-    return weight.new_empty(*target.shape, weight.shape[1], dtype=_sum_dtype(weight))
+def _(weight, tokens, *_) -> Tensor:
+    return weight.new_empty(*tokens.shape[1:], weight.shape[1], dtype=_sum_dtype(weight))
 
 
 @torch.library.register_fake("remask::history_embed_backward")
-def _(grad, target, wrong, masked_at, revealed_at, step, *law) -> Tensor:
-    *_, vocab_size, _ = law
+def _(grad, *arguments) -> Tensor:
+    *_, vocab_size, _ = arguments
     return grad.new_empty(vocab_size, grad.shape[-1])
 
 
 def _embed_setup(ctx, inputs, output) -> None:
-    weight, *rows = inputs[:6]
-    ctx.law = inputs[6:]
+    weight, *segments = inputs[:4]
+    ctx.settings = inputs[4:]
     ctx.vocab_size, ctx.weight_dtype = weight.shape[0], weight.dtype
-    ctx.save_for_backward(*rows)
+    ctx.save_for_backward(*segments)
 
 
 def _embed_backward(ctx, grad: Tensor):
     deterministic = torch.are_deterministic_algorithms_enabled()
     grad_weight = torch.ops.remask.history_embed_backward(
-        grad, *ctx.saved_tensors, *ctx.law, ctx.vocab_size, deterministic
+        grad, *ctx.saved_tensors, *ctx.settings, ctx.vocab_size, deterministic
     )
-    return grad_weight.to(ctx.weight_dtype), *[None] * 10
+    return grad_weight.to(ctx.weight_dtype), *[None] * 7
 
 
 torch.library.register_autograd(
@@ -225,14 +206,14 @@ torch.library.register_autograd(
 
 
 def _embed_backward_setup(ctx, inputs, output) -> None:
-    _, *rows = inputs[:6]
-    ctx.law = inputs[6:11]
-    ctx.save_for_backward(*rows)
+    _, *segments = inputs[:4]
+    ctx.settings = inputs[4:8]
+    ctx.save_for_backward(*segments)
 
 
 def _embed_backward_backward(ctx, grad: Tensor):
     # The backward is linear, and its transpose is the forward.
-    return torch.ops.remask.history_embed(grad, *ctx.saved_tensors, *ctx.law), *[None] * 12
+    return torch.ops.remask.history_embed(grad, *ctx.saved_tensors, *ctx.settings), *[None] * 9
 
 
 torch.library.register_autograd(
@@ -247,23 +228,11 @@ def _sum_dtype(weight: Tensor) -> torch.dtype:
     return torch.promote_types(weight.dtype, torch.float32)
 
 
-def _contiguous(
-    target: Tensor, wrong: Tensor, masked_at: Tensor, revealed_at: Tensor, step: Tensor
-) -> native.Rows:
-    return (
-        target.contiguous(),
-        wrong.contiguous(),
-        masked_at.contiguous(),
-        revealed_at.contiguous(),
-        step.contiguous(),
-    )
-
-
 # Checks -------------------------------------------------------------------------------------------
 
 
 def _library_for(tensor: Tensor, storage: torch.dtype):
-    """The compiled library for this tensor's device and storage type, or none."""
+    """The compiled library for this tensor's device and storage type; None for the reference."""
     types = native.CUDA_DTYPES if tensor.is_cuda else native.CPU_DTYPES
     if storage not in types or (tensor.is_cuda and tensor.dtype == torch.float64):
         return None
@@ -287,45 +256,26 @@ def _check_one_device(tensors: dict[str, Tensor]) -> None:
         raise ValueError(f"all tensors must be on one device, got {places}")
 
 
-def _check_embed_shapes(weight, target, wrong, masked_at, revealed_at, step) -> None:
+def _check_embed_inputs(weight: Tensor, tokens: Tensor, ends: Tensor, step: Tensor) -> None:
     if weight.dim() != 2 or not weight.is_floating_point():
         raise ValueError(
             f"weight must be a floating [V, D], got {weight.dtype} {list(weight.shape)}"
         )
     _check_width(weight.shape[1])
-    grid = {"target": target, "wrong": wrong, "masked_at": masked_at, "revealed_at": revealed_at}
-    if target.dim() != 2 or len({x.shape for x in grid.values()}) > 1:
-        shapes = ", ".join(f"{name} {list(x.shape)}" for name, x in grid.items())
-        raise ValueError(
-            f"target, wrong and the boundaries must share one shape [B, N], got {shapes}"
-        )
-    if step.shape != target.shape[:1]:
-        raise ValueError(f"step must be [B] = [{target.shape[0]}], got {list(step.shape)}")
-    for name, x in (*grid.items(), ("step", step)):
+    check_shapes(tokens, ends, step)
+    segments = {"tokens": tokens, "ends": ends, "step": step}
+    for name, x in segments.items():
         if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
             raise ValueError(f"{name} must hold integers, got {x.dtype}")
-    _check_one_device({"weight": weight, **grid, "step": step})
+    _check_one_device({"weight": weight, **segments})
 
 
-def _check_values(library, rows: native.Rows, mask_id: int, vocab_size: int, horizon: int) -> None:
-    """Refuse rows that no trajectory has. Not on a GPU, which it would stall: loaders check."""
-    if rows[0].is_cuda:
+def _check_values(library, segments: native.Tensors, vocab_size: int, horizon: int) -> None:
+    """Raise ValueError for values that would read out of bounds.
+
+    Values on a GPU are not checked: that would wait for the device. Readers check them beforehand.
+    """
+    if segments[0].is_cuda:
         return
-    if library is not None and native.cpu_rows_are_valid(
-        library, rows, mask_id, vocab_size, horizon
-    ):
-        return
-    target, wrong, masked_at, revealed_at, step = rows
-    faults = (
-        ("target must be an id", target, (target < 0) | (target >= vocab_size)),
-        ("wrong must be an id", wrong, (wrong < 0) | (wrong >= vocab_size)),
-        (f"target must not be MASK (mask_id {mask_id})", target, target == mask_id),
-        ("masked_at must be 0 or more", masked_at, masked_at < 0),
-        ("masked_at must not exceed revealed_at", masked_at, masked_at > revealed_at),
-        (f"revealed_at must not exceed horizon {horizon}", revealed_at, revealed_at > horizon),
-        (f"step must lie in 0 .. horizon {horizon}", step, (step < 0) | (step > horizon)),
-    )
-    for message, values, bad in faults:
-        if bad.any():
-            place = bad.nonzero()[0].tolist()
-            raise ValueError(f"{message}, got {int(values[tuple(place)])} at {place}")
+    if library is None or not native.cpu_segments_are_valid(library, segments, vocab_size, horizon):
+        Segments(*segments).check(vocab_size=vocab_size, horizon=horizon)

@@ -6,10 +6,13 @@ is read as a complex number, and a rotation with decay is then a complex factor.
 """
 
 import functools
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from remask.kernels.segments import state_at
 
 ROTATION_BASE = 10000.0
 
@@ -74,50 +77,23 @@ def coefficient_table(
         return F.pad(factors.cumsum(0), (0, 0, 1, 0)).to(dtype)  # [T+2, D]
 
 
-def state_at(
-    target: Tensor,
-    wrong: Tensor,
-    masked_at: Tensor,
-    revealed_at: Tensor,
-    step: Tensor | int,
-    mask_id: int,
-) -> Tensor:
-    """Tokens at one step: `wrong` before `masked_at`, MASK before `revealed_at`, then `target`.
-
-    Args:
-        target, wrong, masked_at, revealed_at: [B, N], of any integer type.
-        step: One step for all, or [B, 1].
-        mask_id: Id of the mask token.
-
-    Returns:
-        [B, N] int64.
-    """
-    if isinstance(step, Tensor):
-        step = step.long()
-    not_wrong = torch.where(step < revealed_at.long(), mask_id, target.long())
-    return torch.where(step < masked_at.long(), wrong.long(), not_wrong)
-
-
 def accumulate(
     weight: Tensor,
-    target: Tensor,
-    wrong: Tensor,
-    masked_at: Tensor,
-    revealed_at: Tensor,
+    tokens: Tensor,
+    ends: Tensor,
     step: Tensor,
     *,
-    mask_id: int,
     decay: float,
     rotate: bool = True,
 ) -> Tensor:
-    """a^(t) by the recurrence a^(k) = e^(k) + γ R_{-1} a^(k-1). Shapes as the operator's."""
+    """a^(t) by the recurrence a^(k) = e^(k) + γ R_{-1} a^(k-1). Shapes as for `history_embed`."""
     dtype = torch.promote_types(weight.dtype, torch.float32)
     aging = turn(weight.shape[1], decay, rotate, False, dtype, weight.device)
-    acc = torch.zeros(*target.shape, weight.shape[1], dtype=dtype, device=weight.device)
+    acc = torch.zeros(*tokens.shape[1:], weight.shape[1], dtype=dtype, device=weight.device)
     for k in range(int(step.max()) + 1 if step.numel() else 0):
-        state = state_at(target, wrong, masked_at, revealed_at, k, mask_id)
-        moved = history_step(acc, F.embedding(state, weight), aging)
-        acc = torch.where((k <= step)[:, None, None], moved, acc)
+        state = state_at(tokens, ends, k)
+        aged = history_step(acc, F.embedding(state, weight), aging)
+        acc = torch.where((k <= step)[:, None, None], aged, acc)
     return acc
 
 
@@ -127,40 +103,49 @@ def history_step(acc: Tensor, embed: Tensor, turn: Tensor) -> Tensor:
 
 
 def history_embed(
-    weight: Tensor,
-    target: Tensor,
-    wrong: Tensor,
-    masked_at: Tensor,
-    revealed_at: Tensor,
-    step: Tensor,
-    table: Tensor,
-    mask_id: int,
+    weight: Tensor, tokens: Tensor, ends: Tensor, step: Tensor, table: Tensor
 ) -> Tensor:
-    """a^(t) from its three pieces, [B, N, D]: the cost does not grow with the horizon."""
-    acc = torch.zeros(*target.shape, weight.shape[1], dtype=table.dtype, device=weight.device)
-    for token, upto, newer in _pieces(target, wrong, masked_at, revealed_at, step, mask_id):
-        coefficient = table[upto] - table[newer]  # [B, N, D]
+    """a^(t) from its pieces, [B, N, D]: S gathers, whatever the horizon.
+
+    Args:
+        weight: Token embeddings, [V, D].
+        tokens: Tokens of the segments, [S, B, N].
+        ends: Ends of all segments but the last, [S-1, B, N].
+        step: Current step of each row, [B].
+        table: C of `coefficient_table`, [T+2, D].
+    """
+    acc = torch.zeros(*tokens.shape[1:], weight.shape[1], dtype=table.dtype, device=weight.device)
+    for token, oldest, newest in pieces(tokens, ends, step):
+        coefficient = table[oldest] - table[newest]  # [B, N, D]
         acc = acc + complex_product(coefficient, F.embedding(token, weight).to(table.dtype))
     return acc
 
 
 def history_embed_backward(
-    grad: Tensor,
-    target: Tensor,
-    wrong: Tensor,
-    masked_at: Tensor,
-    revealed_at: Tensor,
-    step: Tensor,
-    table: Tensor,
-    mask_id: int,
-    vocab_size: int,
+    grad: Tensor, tokens: Tensor, ends: Tensor, step: Tensor, table: Tensor, vocab_size: int
 ) -> Tensor:
     """Gradient of `history_embed` in weight: conj(coefficient) · grad, added into rows; [V, D]."""
     out = torch.zeros(vocab_size, grad.shape[-1], dtype=table.dtype, device=grad.device)
-    for token, upto, newer in _pieces(target, wrong, masked_at, revealed_at, step, mask_id):
-        turned = complex_product(conjugate(table[upto] - table[newer]), grad)
+    for token, oldest, newest in pieces(tokens, ends, step):
+        turned = complex_product(conjugate(table[oldest] - table[newest]), grad)
         out.index_add_(0, token.flatten(), turned.flatten(0, 1))
     return out
+
+
+def pieces(tokens: Tensor, ends: Tensor, step: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """What each segment adds to the history, from the first segment to the last.
+
+    Yields:
+        (token, oldest, newest), [B, N] each: `token` shows in the states of age newest up to, not
+        including, oldest. A segment without a state so far has oldest = newest.
+    """
+    num_states = (step.long()[:, None] + 1).expand(tokens.shape[1:])
+    oldest = num_states
+    for token, end in zip(tokens, ends, strict=False):
+        newest = num_states - torch.minimum(end.long(), num_states)
+        yield token.long(), oldest, newest
+        oldest = newest
+    yield tokens[-1].long(), oldest, torch.zeros_like(num_states)
 
 
 def complex_product(factor: Tensor, x: Tensor) -> Tensor:
@@ -174,23 +159,3 @@ def conjugate(factor: Tensor) -> Tensor:
     """The opposite rotation: imaginary parts change sign."""
     sign = torch.tensor([1.0, -1.0], dtype=factor.dtype, device=factor.device)
     return (factor.unflatten(-1, (-1, 2)) * sign).flatten(-2)
-
-
-def _pieces(
-    target: Tensor,
-    wrong: Tensor,
-    masked_at: Tensor,
-    revealed_at: Tensor,
-    step: Tensor,
-    mask_id: int,
-) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """(token, upto, newer) per piece, [B, N] each: the states of age newer .. upto-1 show token."""
-    states = (step.long()[:, None] + 1).expand(target.shape)
-    since_masked = states - torch.minimum(masked_at.long(), states)
-    since_revealed = states - torch.minimum(revealed_at.long(), states)
-    mask = torch.full_like(states, mask_id)
-    return [
-        (wrong.long(), states, since_masked),
-        (mask, since_masked, since_revealed),
-        (target.long(), since_revealed, torch.zeros_like(states)),
-    ]

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from remask import kernels
-from remask.kernels import reference
+from remask.kernels import Segments, reference
 from remask.models.ranges import Range, check_fields
 
 Variant = Literal["none", "hr", "hr+decay", "hr+decay+her", "absolute"]
@@ -111,21 +111,19 @@ def encode_rows(
 ) -> Tensor:
     """Model input for training rows at their current step, [B, N, D], float32.
 
-    Arguments as for `kernels.history_embed`, and where positions are editable, bool [B, N]:
-    everywhere when none. Differentiable in weight.
+    Arguments as for `kernels.history_embed` and `segments_from_boundaries`, and where positions are
+    editable, bool [B, N], which defaults to everywhere. Differentiable in weight.
     """
-    state = kernels.state_at(target, wrong, masked_at, revealed_at, step[:, None], mask_id)
+    segments = segments_from_boundaries(target, wrong, masked_at, revealed_at, step, mask_id)
+    state = segments.state_at(step)
     if config.variant == "none":
         current = F.embedding(state, weight).float()
         return normalise(current, current, config.norm)
     acc = kernels.history_embed(
         _to_pairs(weight, config),
-        target,
-        wrong,
-        masked_at,
-        revealed_at,
-        step,
-        mask_id=mask_id,
+        segments.tokens,
+        segments.ends,
+        segments.step,
         horizon=horizon,
         decay=config.weight_per_step,
         rotate=config.rotate,
@@ -135,6 +133,22 @@ def encode_rows(
         acc = _to_absolute(acc, step)
     current = F.embedding(state, weight).float() if config.needs_current else acc
     return _finish(_from_pairs(acc, config), current, config, editable)
+
+
+def segments_from_boundaries(
+    target: Tensor,
+    wrong: Tensor,
+    masked_at: Tensor,
+    revealed_at: Tensor,
+    step: Tensor,
+    mask_id: int,
+) -> Segments[Tensor]:
+    """The trajectories `wrong` up to step `masked_at`, MASK up to `revealed_at`, then `target`.
+
+    All are [B, N] but `step`, the current step of each row, [B].
+    """
+    tokens = torch.stack((wrong, torch.full_like(target, mask_id), target))
+    return Segments(tokens, torch.stack((masked_at, revealed_at)), step)
 
 
 class HistoryState:

@@ -8,9 +8,8 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor, nn
 
-from remask.kernels import state_at
 from remask.models import Backbone
-from remask.models.history import encode_rows
+from remask.models.history import encode_rows, segments_from_boundaries
 from remask.models.images.guidance import edit_layout, hidden_of_kept, without_image
 from remask.models.noise import MASKING, RATE, Noise
 from remask.training.dropout import Given, drop_conditions
@@ -73,18 +72,18 @@ class Learner(nn.Module):
     def _revision_loss(self, given: Given) -> OracleLoss:
         batch = given.batch
         self._check_said(batch, batch.editable)
-        state = state_at(
+        segments = segments_from_boundaries(
             batch.target,
             batch.wrong,
             batch.masked_at,
             batch.revealed_at,
-            batch.step[:, None],
+            batch.step,
             self.backbone.mask_id,
         )
         return oracle_loss(
             self.backbone.head,
             self._hidden(given, self._horizon),
-            state=state,
+            state=segments.state_at(batch.step),
             target=batch.target,
             wrong=batch.wrong,
             moves=batch.revealed_at > 0,

@@ -23,7 +23,7 @@ from torch import Tensor
 from remask import kernels
 from remask.kernels import reference
 from remask.kernels.build import native
-from remask.kernels.native import Rows
+from remask.kernels.native import Tensors
 
 # B, N, D and a vocabulary to match: Sudoku's, then text of growing length and width.
 SIZES = [
@@ -113,7 +113,7 @@ def bench_embed(
 ) -> None:
     batch, positions, width, vocab_size = size
     weight = torch.randn(vocab_size, width, requires_grad=backward)
-    rows = draw_rows(batch, positions, vocab_size, 6)
+    segments = draw_segments(batch, positions, vocab_size, 6)
     grad = torch.randn(batch, positions, width)
 
     def run(forward: Callable[[], Tensor]) -> Callable[[], object]:
@@ -123,16 +123,16 @@ def bench_embed(
 
     table = reference.coefficient_table(width, 6, DECAY, True, None, torch.float32, weight.device)
     sides = [
-        run(lambda: reference.accumulate(weight, *rows, mask_id=0, decay=DECAY)),
-        run(lambda: reference.history_embed(weight, *rows, table, 0)),
-        run(lambda: kernels.history_embed(weight, *rows, mask_id=0, horizon=6, decay=DECAY)),
+        run(lambda: reference.accumulate(weight, *segments, decay=DECAY)),
+        run(lambda: reference.history_embed(weight, *segments, table)),
+        run(lambda: kernels.history_embed(weight, *segments, horizon=6, decay=DECAY)),
     ]
-    eager, segments, compiled = alternate(sides, repeats)
+    eager, plain, compiled = alternate(sides, repeats)
     peaks = [peak_bytes(side) for side in (sides[0], sides[2])]
-    share = bytes_moved(rows, width, vocab_size, backward) / compiled / bandwidth
+    share = bytes_moved(segments, width, vocab_size, backward) / compiled / bandwidth
     print(
-        f"{_name(size):>16} {vocab_size:6} {eager * 1e3:10.2f} {segments * 1e3:10.2f}"
-        f" {compiled * 1e3:10.2f} {eager / compiled:6.1f}x {segments / compiled:8.1f}x"
+        f"{_name(size):>16} {vocab_size:6} {eager * 1e3:10.2f} {plain * 1e3:10.2f}"
+        f" {compiled * 1e3:10.2f} {eager / compiled:6.1f}x {plain / compiled:8.1f}x"
         f" {share:9.0%} {peaks[0] / 1e6:14.0f} {peaks[1] / 1e6:9.0f}"
     )
 
@@ -143,9 +143,9 @@ def bench_horizon(size: tuple[int, int, int, int], repeats: int) -> None:
     grad = torch.randn(batch, positions, width)
 
     def run(horizon: int) -> Callable[[], object]:
-        rows = draw_rows(batch, positions, vocab_size, horizon)
+        segments = draw_segments(batch, positions, vocab_size, horizon)
         return lambda: torch.autograd.grad(
-            kernels.history_embed(weight, *rows, mask_id=0, horizon=horizon, decay=DECAY),
+            kernels.history_embed(weight, *segments, horizon=horizon, decay=DECAY),
             weight,
             grad,
         )
@@ -155,8 +155,8 @@ def bench_horizon(size: tuple[int, int, int, int], repeats: int) -> None:
     print(f"{_name(size):>16} {cells}")
 
 
-def draw_rows(batch: int, positions: int, vocab_size: int, horizon: int) -> Rows:
-    """Rows as the pipeline draws them: SPEC's boundary law at `NOISY` of the positions."""
+def draw_segments(batch: int, positions: int, vocab_size: int, horizon: int) -> Tensors:
+    """Trajectories as the pipeline draws them: SPEC §3's law at `NOISY` of the positions, S = 3."""
     generator = torch.Generator().manual_seed(0)
 
     def uniform(low: Tensor | int, high: Tensor | int) -> Tensor:  # inclusive
@@ -169,18 +169,20 @@ def draw_rows(batch: int, positions: int, vocab_size: int, horizon: int) -> Rows
     revealed_at = torch.where(noisy, uniform(masked_at + 1, horizon), 0)
     # A third, a half and the whole of the way: the same share of each piece whatever the horizon.
     step = torch.tensor([horizon // 3, horizon // 2, horizon - 1])[torch.arange(batch) % 3]
-    return target.int(), wrong.int(), masked_at.int(), revealed_at.int(), step.int()
+    tokens = torch.stack((wrong, torch.zeros_like(target), target))
+    return tokens.int(), torch.stack((masked_at, revealed_at)).int(), step.int()
 
 
-def bytes_moved(rows: Rows, width: int, vocab_size: int, backward: bool) -> int:
+def bytes_moved(segments: Tensors, width: int, vocab_size: int, backward: bool) -> int:
     """What the pieces must read and write at least; the table is assumed cached."""
-    pieces = reference._pieces(*rows, 0)
-    gathers = sum(int((upto > newer).sum()) for _, upto, newer in pieces)
+    pieces = reference.pieces(*segments)
+    gathers = sum(int((oldest > newest).sum()) for _, oldest, newest in pieces)
+    outputs = segments[0][0].numel()
     row = 4 * width
-    forward = (gathers + rows[0].numel()) * row
+    forward = (gathers + outputs) * row
     if not backward:
         return forward
-    return forward + (rows[0].numel() + 2 * gathers + vocab_size) * row  # read grad, add, zero
+    return forward + (outputs + 2 * gathers + vocab_size) * row  # read grad, add, zero
 
 
 def alternate(sides: list[Callable[[], object]], repeats: int) -> list[float]:

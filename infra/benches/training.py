@@ -30,10 +30,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from remask.kernels import state_at
 from remask.models import Backbone
 from remask.models.backbones.layers import PLAIN_LENGTH, mix
-from remask.models.history import HistoryConfig, encode_rows
+from remask.models.history import HistoryConfig, encode_rows, segments_from_boundaries
 from remask.pipeline import build
 from remask.pipeline.format import manifest, packing, parquet, rows
 from remask.pipeline.format.manifest import SHARDS
@@ -145,7 +144,8 @@ class BareLoop:
     def _loss(self, batch: Batch) -> Tensor:
         model = self._model
         rows = (batch.target, batch.wrong, batch.masked_at, batch.revealed_at)
-        state = state_at(*rows, batch.step[:, None], model.mask_id)
+        segments = segments_from_boundaries(*rows, batch.step, model.mask_id)
+        state = segments.state_at(batch.step)
         embeds = embed(model, batch, self._horizon, model.history)
         hidden = model.hidden(embeds)[batch.editable]
         label = oracle_action(state, batch.target, model.mask_id)[batch.editable]

@@ -72,100 +72,133 @@ void step_all(const acc_t* acc, const weight_t* embed, const acc_t* turn, acc_t*
     step_row(acc + r * width, embed + r * width, turn, out + r * width, width);
 }
 
-// The trajectories of a batch: [B, N] each, step [B].
-struct Rows {
-  const int32_t *target, *wrong, *masked_at, *revealed_at, *step;
-  int64_t positions;  // N
-  int32_t mask_id;
+// Pieces summed at once, in registers; more of them take several rounds.
+constexpr int kPieces = 4;
 
-  Pieces pieces(int64_t i) const {
-    return pieces_at(target[i], wrong[i], mask_id, masked_at[i], revealed_at[i],
-                     step[i / positions]);
-  }
+// The columns of a tile that the pieces of one position need, newest piece first.
+template <class weight_t, class acc_t>
+struct Terms {
+  const weight_t* weight[kPieces];
+  const acc_t* oldest[kPieces];     // C[oldest] of each piece
+  const acc_t* newest = nullptr;  // C[newest] of the first one; null for C[0] = 0
+  int count = 0;
 };
 
-// out[0:width] = sum over kCount pieces of (table[s] - table[s + 1]) * weight[s], the last table
-// row being C[0] = 0 and left out.
-template <int kCount, class weight_t, class acc_t>
-void embed_slice(const weight_t* const* weight, const acc_t* const* table, acc_t* out,
-                 int64_t width) {
+// out[0:width] (+)= sum over kCount terms of (C[oldest] - C[newest]) * weight, where each term's
+// newest is the oldest of the one before it.
+template <int kCount, bool kAdd, class weight_t, class acc_t>
+void sum_terms(const Terms<weight_t, acc_t>& terms, acc_t* out, int64_t width) {
   int64_t d = 0;
 #ifdef REMASK_AVX2
   if constexpr (sizeof(acc_t) == 4) {
     for (; d + 8 <= width; d += 8) {
-      __m256 sum = _mm256_setzero_ps();
-      __m256 newer = _mm256_setzero_ps();
-      for (int s = kCount - 1; s >= 0; --s) {
-        const __m256 upto = load8(table[s] + d);
-        const __m256 c = s == kCount - 1 ? upto : _mm256_sub_ps(upto, newer);
-        const __m256 term = times8(c, load8(weight[s] + d));
-        sum = s == kCount - 1 ? term : _mm256_add_ps(sum, term);
-        newer = upto;
+      __m256 sum, newest;
+      if constexpr (kAdd) {
+        sum = load8(out + d);
+        newest = load8(terms.newest + d);
+      }
+      for (int s = 0; s < kCount; ++s) {
+        const bool first = s == 0 && !kAdd;
+        const __m256 oldest = load8(terms.oldest[s] + d);
+        const __m256 c = first ? oldest : _mm256_sub_ps(oldest, newest);
+        const __m256 term = times8(c, load8(terms.weight[s] + d));
+        sum = first ? term : _mm256_add_ps(sum, term);
+        newest = oldest;
       }
       _mm256_storeu_ps(out + d, sum);
     }
   }
 #endif
   for (; d < width; d += 2) {
-    Pair<acc_t> sum{0, 0}, newer{0, 0};
-    for (int s = kCount - 1; s >= 0; --s) {
-      const Pair<acc_t> upto = load_pair<acc_t>(table[s] + d);
-      sum = sum + (upto - newer) * load_pair<acc_t>(weight[s] + d);
-      newer = upto;
+    Pair<acc_t> sum{0, 0}, newest{0, 0};
+    if constexpr (kAdd) {
+      sum = load_pair<acc_t>(out + d);
+      newest = load_pair<acc_t>(terms.newest + d);
+    }
+    for (int s = 0; s < kCount; ++s) {
+      const Pair<acc_t> oldest = load_pair<acc_t>(terms.oldest[s] + d);
+      sum = sum + (oldest - newest) * load_pair<acc_t>(terms.weight[s] + d);
+      newest = oldest;
     }
     out[d] = sum.re;
     out[d + 1] = sum.im;
   }
 }
 
+template <bool kAdd, class weight_t, class acc_t>
+void sum_any(const Terms<weight_t, acc_t>& terms, acc_t* out, int64_t width) {
+  static_assert(kPieces == 4, "a case for each number of pieces");
+  switch (terms.count) {
+    case 1:
+      return sum_terms<1, kAdd>(terms, out, width);
+    case 2:
+      return sum_terms<2, kAdd>(terms, out, width);
+    case 3:
+      return sum_terms<3, kAdd>(terms, out, width);
+    case 4:
+      return sum_terms<4, kAdd>(terms, out, width);
+  }
+}
+
+// Columns `column` to `column + columns` of a^(t) at position i, to out[0:columns].
 template <class weight_t, class acc_t>
-void embed_all(const weight_t* weight, const Rows& rows, const acc_t* table, acc_t* out,
-               int64_t batch, int64_t width, int threads) {
-  const int64_t total = batch * rows.positions;
+void embed_position(const weight_t* weight, const Segments& segments, const acc_t* table,
+                    acc_t* out, int64_t i, int64_t width, int64_t column, int64_t columns) {
+  Terms<weight_t, acc_t> terms;
+  Pieces pieces(segments, i);
+  for (Piece piece; pieces.next(piece);) {
+    if (terms.count == kPieces) {
+      if (terms.newest)
+        sum_any<true>(terms, out, columns);
+      else
+        sum_any<false>(terms, out, columns);
+      terms.newest = terms.oldest[kPieces - 1];
+      terms.count = 0;
+    }
+    terms.weight[terms.count] = weight + piece.token * width + column;
+    terms.oldest[terms.count++] = table + piece.oldest * width + column;
+  }
+  if (terms.newest)
+    sum_any<true>(terms, out, columns);
+  else
+    sum_any<false>(terms, out, columns);
+}
+
+template <class weight_t, class acc_t>
+void embed_all(const weight_t* weight, const Segments& segments, const acc_t* table, acc_t* out,
+               int64_t width, int threads) {
   const int64_t tiles = (width + kTile - 1) / kTile;
-  const int64_t tasks = (total + kPositionsPerTask - 1) / kPositionsPerTask;
+  const int64_t tasks = (segments.total + kPositionsPerTask - 1) / kPositionsPerTask;
 #pragma omp parallel for num_threads(threads) schedule(static) collapse(2)
   for (int64_t tile = 0; tile < tiles; ++tile) {
     for (int64_t task = 0; task < tasks; ++task) {
       const int64_t column = tile * kTile;
       const int64_t columns = std::min(kTile, width - column);
-      const int64_t end = std::min(total, (task + 1) * kPositionsPerTask);
-      for (int64_t i = task * kPositionsPerTask; i < end; ++i) {
-        const Pieces p = rows.pieces(i);
-        const weight_t* source[3];
-        const acc_t* upto[3];
-        int count = 0;
-        for (int s = 0; s < 3; ++s) {
-          if (p.empty(s)) continue;
-          source[count] = weight + p.token[s] * width + column;
-          upto[count++] = table + p.edge[s] * width + column;
-        }
-        acc_t* to = out + i * width + column;
-        if (count == 1) embed_slice<1>(source, upto, to, columns);
-        if (count == 2) embed_slice<2>(source, upto, to, columns);
-        if (count == 3) embed_slice<3>(source, upto, to, columns);
-      }
+      const int64_t end = std::min(segments.total, (task + 1) * kPositionsPerTask);
+      for (int64_t i = task * kPositionsPerTask; i < end; ++i)
+        embed_position(weight, segments, table, out + i * width + column, i, width, column,
+                       columns);
     }
   }
 }
 
-// to[0:width] += conj(upto - newer) * grad; `newer` may be null, for C[0] = 0.
+// to[0:width] += conj(C[oldest] - C[newest]) * grad; `newest` may be null, for C[0] = 0.
 template <class acc_t>
-void add_slice(const acc_t* grad, const acc_t* upto, const acc_t* newer, acc_t* to,
+void add_slice(const acc_t* grad, const acc_t* oldest, const acc_t* newest, acc_t* to,
                int64_t width) {
   int64_t d = 0;
 #ifdef REMASK_AVX2
   if constexpr (sizeof(acc_t) == 4) {
     for (; d + 8 <= width; d += 8) {
-      __m256 c = load8(upto + d);
-      if (newer) c = _mm256_sub_ps(c, load8(newer + d));
+      __m256 c = load8(oldest + d);
+      if (newest) c = _mm256_sub_ps(c, load8(newest + d));
       _mm256_storeu_ps(to + d, _mm256_add_ps(load8(to + d), conj_times8(c, load8(grad + d))));
     }
   }
 #endif
   for (; d < width; d += 2) {
-    Pair<acc_t> c = load_pair<acc_t>(upto + d);
-    if (newer) c = c - load_pair<acc_t>(newer + d);
+    Pair<acc_t> c = load_pair<acc_t>(oldest + d);
+    if (newest) c = c - load_pair<acc_t>(newest + d);
     const Pair<acc_t> sum =
         load_pair<acc_t>(to + d) + conj_times(c, load_pair<acc_t>(grad + d));
     to[d] = sum.re;
@@ -174,11 +207,10 @@ void add_slice(const acc_t* grad, const acc_t* upto, const acc_t* newer, acc_t* 
 }
 
 // Threads own columns, not positions: no two write the same element, so there are no atomics and
-// the sum's order, hence its bits, is the same for any number of threads.
+// the order of each sum, hence its bits, is the same for any number of threads.
 template <class acc_t>
-void backward_all(const acc_t* grad, const Rows& rows, const acc_t* table, acc_t* grad_weight,
-                  int64_t batch, int64_t width, int threads) {
-  const int64_t total = batch * rows.positions;
+void backward_all(const acc_t* grad, const Segments& segments, const acc_t* table,
+                  acc_t* grad_weight, int64_t width, int threads) {
   constexpr int64_t kLine = 64 / sizeof(acc_t);  // a cache line belongs to one thread
   const int64_t share = (width + threads - 1) / threads;
   const int64_t tile = std::min(kTile, std::max(kLine, (share + kLine - 1) / kLine * kLine));
@@ -187,13 +219,14 @@ void backward_all(const acc_t* grad, const Rows& rows, const acc_t* table, acc_t
   for (int64_t t = 0; t < tiles; ++t) {
     const int64_t column = t * tile;
     const int64_t columns = std::min(tile, width - column);
-    for (int64_t i = 0; i < total; ++i) {
-      const Pieces p = rows.pieces(i);
-      for (int s = 0; s < 3; ++s) {
-        if (p.empty(s)) continue;
-        const acc_t* newer = p.edge[s + 1] > 0 ? table + p.edge[s + 1] * width + column : nullptr;
-        add_slice(grad + i * width + column, table + p.edge[s] * width + column, newer,
-                  grad_weight + p.token[s] * width + column, columns);
+    for (int64_t i = 0; i < segments.total; ++i) {
+      const acc_t* newest = nullptr;
+      Pieces pieces(segments, i);
+      for (Piece piece; pieces.next(piece);) {
+        const acc_t* oldest = table + piece.oldest * width + column;
+        add_slice(grad + i * width + column, oldest, newest,
+                  grad_weight + piece.token * width + column, columns);
+        newest = oldest;
       }
     }
   }
@@ -234,22 +267,19 @@ int remask_history_step(const void* acc, const void* embed, const void* turn, vo
   }
 }
 
-int remask_history_embed(const void* weight, const int32_t* target, const int32_t* wrong,
-                         const int32_t* masked_at, const int32_t* revealed_at, const int32_t* step,
-                         const void* table, void* out, int64_t batch, int64_t positions,
-                         int64_t width, int32_t mask_id, int dtype, int threads) {
-  const Rows rows{target, wrong, masked_at, revealed_at, step, positions, mask_id};
+int remask_history_embed(const void* weight, const int32_t* tokens, const int32_t* ends,
+                         const int32_t* step, const void* table, void* out, int64_t count,
+                         int64_t batch, int64_t positions, int64_t width, int dtype, int threads) {
+  const Segments segments{tokens, ends, step, count, batch * positions, positions};
   switch (dtype) {
     case kFloat32:
-      embed_all(as<float>(weight), rows, as<float>(table), as<float>(out), batch, width, threads);
+      embed_all(as<float>(weight), segments, as<float>(table), as<float>(out), width, threads);
       return 0;
     case kBFloat16:
-      embed_all(as<BFloat16>(weight), rows, as<float>(table), as<float>(out), batch, width,
-                threads);
+      embed_all(as<BFloat16>(weight), segments, as<float>(table), as<float>(out), width, threads);
       return 0;
     case kFloat64:
-      embed_all(as<double>(weight), rows, as<double>(table), as<double>(out), batch, width,
-                threads);
+      embed_all(as<double>(weight), segments, as<double>(table), as<double>(out), width, threads);
       return 0;
     default:
       return kUnsupported;
@@ -257,19 +287,18 @@ int remask_history_embed(const void* weight, const int32_t* target, const int32_
 }
 
 // `grad_weight` [V, D] must be zero on entry; `dtype` is that of grad, float32 or float64.
-int remask_history_embed_backward(const void* grad, const int32_t* target, const int32_t* wrong,
-                                  const int32_t* masked_at, const int32_t* revealed_at,
+int remask_history_embed_backward(const void* grad, const int32_t* tokens, const int32_t* ends,
                                   const int32_t* step, const void* table, void* grad_weight,
-                                  int64_t batch, int64_t positions, int64_t width, int32_t mask_id,
+                                  int64_t count, int64_t batch, int64_t positions, int64_t width,
                                   int dtype, int threads) {
-  const Rows rows{target, wrong, masked_at, revealed_at, step, positions, mask_id};
+  const Segments segments{tokens, ends, step, count, batch * positions, positions};
   switch (dtype) {
     case kFloat32:
-      backward_all(as<float>(grad), rows, as<float>(table), as<float>(grad_weight), batch, width,
+      backward_all(as<float>(grad), segments, as<float>(table), as<float>(grad_weight), width,
                    threads);
       return 0;
     case kFloat64:
-      backward_all(as<double>(grad), rows, as<double>(table), as<double>(grad_weight), batch, width,
+      backward_all(as<double>(grad), segments, as<double>(table), as<double>(grad_weight), width,
                    threads);
       return 0;
     default:
@@ -277,18 +306,19 @@ int remask_history_embed_backward(const void* grad, const int32_t* target, const
   }
 }
 
-// Are all ids below `vocabulary`, no target MASK, 0 <= masked_at <= revealed_at <= horizon and
-// 0 <= step <= horizon? One pass; the caller names the fault when the answer is 0.
-int remask_rows_are_valid(const int32_t* target, const int32_t* wrong, const int32_t* masked_at,
-                          const int32_t* revealed_at, const int32_t* step, int64_t batch,
-                          int64_t positions, int32_t vocabulary, int32_t mask_id, int32_t horizon) {
+// Are all tokens below `vocabulary`, all ends and steps in 0 .. horizon, and the ends of a position
+// non-decreasing? The caller names the fault if the answer is 0.
+int remask_segments_are_valid(const int32_t* tokens, const int32_t* ends, const int32_t* step,
+                              int64_t count, int64_t batch, int64_t positions, int32_t vocabulary,
+                              int32_t horizon) {
+  const int64_t total = batch * positions;
+  const auto ids = static_cast<uint32_t>(vocabulary);  // as unsigned, a negative one is too large
+  const auto last = static_cast<uint32_t>(horizon);
   int bad = 0;
-  for (int64_t i = 0; i < batch * positions; ++i) {
-    bad |= (target[i] < 0) | (target[i] >= vocabulary) | (target[i] == mask_id) | (wrong[i] < 0) |
-           (wrong[i] >= vocabulary) | (masked_at[i] < 0) | (masked_at[i] > revealed_at[i]) |
-           (revealed_at[i] > horizon);
-  }
-  for (int64_t b = 0; b < batch; ++b) bad |= (step[b] < 0) | (step[b] > horizon);
+  for (int64_t i = 0; i < count * total; ++i) bad |= static_cast<uint32_t>(tokens[i]) >= ids;
+  for (int64_t i = 0; i < (count - 1) * total; ++i) bad |= static_cast<uint32_t>(ends[i]) > last;
+  for (int64_t i = total; i < (count - 1) * total; ++i) bad |= ends[i] < ends[i - total];
+  for (int64_t b = 0; b < batch; ++b) bad |= static_cast<uint32_t>(step[b]) > last;
   return bad == 0;
 }
 

@@ -50,18 +50,7 @@ __device__ __forceinline__ void set_pair(Run<float, kVec>& run, int v, Pair<floa
   run.at[v + 1] = value.im;
 }
 
-// The trajectories of a batch: [B, N] each, step [B].
-struct Rows {
-  const int32_t *target, *wrong, *masked_at, *revealed_at, *step;
-  int64_t total;      // B * N
-  int64_t positions;  // N
-  int32_t mask_id;
-
-  __device__ __forceinline__ Pieces pieces(int64_t i) const {
-    return pieces_at(target[i], wrong[i], mask_id, masked_at[i], revealed_at[i],
-                     step[i / positions]);
-  }
-};
+constexpr int kGroup = 4;  // segments whose starts a thread reads at once
 
 // Threads run along the columns of one position (x), blocks over positions (y within, x across).
 struct Place {
@@ -75,13 +64,13 @@ __device__ __forceinline__ Place place() {
           (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * kVec};
 }
 
-// The weight of the states of age `newer` up to `upto`: C[upto] - C[newer], with C[0] = 0.
+// The weight of the states of age `newest` up to `oldest`: C[oldest] - C[newest], with C[0] = 0.
 template <int kVec>
-__device__ __forceinline__ Run<float, kVec> coefficient(const float* table, int upto, int newer,
+__device__ __forceinline__ Run<float, kVec> coefficient(const float* table, int oldest, int newest,
                                                         int64_t width, int64_t column) {
-  Run<float, kVec> c = load<kVec>(table + upto * width + column);
-  if (newer > 0) {
-    const Run<float, kVec> less = load<kVec>(table + newer * width + column);
+  Run<float, kVec> c = load<kVec>(table + oldest * width + column);
+  if (newest > 0) {
+    const Run<float, kVec> less = load<kVec>(table + newest * width + column);
 #pragma unroll
     for (int v = 0; v < kVec; ++v) c.at[v] -= less.at[v];
   }
@@ -104,68 +93,81 @@ __global__ void step_kernel(const float* acc, const T* embed, const float* turn,
 }
 
 template <int kVec, class T>
-__global__ void embed_kernel(const T* weight, Rows rows, const float* table, float* out,
+__global__ void embed_kernel(const T* weight, Segments segments, const float* table, float* out,
                              int64_t width) {
   const Place at = place<kVec>();
-  if (at.position >= rows.total || at.column >= width) return;
-  const Pieces p = rows.pieces(at.position);
+  if (at.position >= segments.total || at.column >= width) return;
+  const int num_states = segments.num_states(at.position);
   Run<float, kVec> sum{};
+  int newest = 0;
+  for (int64_t top = segments.count - 1; newest < num_states; top -= kGroup) {
+    const Group<kGroup> group(segments, at.position, top, newest, num_states);
 #pragma unroll
-  for (int s = 0; s < 3; ++s) {
-    if (!p.empty(s)) {
-      const Run<float, kVec> c =
-          coefficient<kVec>(table, p.edge[s], p.edge[s + 1], width, at.column);
-      const Run<float, kVec> e = load<kVec>(weight + p.token[s] * width + at.column);
+    for (int j = 0; j < kGroup; ++j) {
+      if (!group.is_empty(j)) {
+        const Run<float, kVec> c =
+            coefficient<kVec>(table, group.edge[j + 1], group.edge[j], width, at.column);
+        const int token = segments.token(top - j, at.position);
+        const Run<float, kVec> e = load<kVec>(weight + token * width + at.column);
 #pragma unroll
-      for (int v = 0; v < kVec; v += 2)
-        set_pair(sum, v, pair(sum, v) + pair(c, v) * pair(e, v));
+        for (int v = 0; v < kVec; v += 2)
+          set_pair(sum, v, pair(sum, v) + pair(c, v) * pair(e, v));
+      }
     }
+    newest = group.edge[kGroup];
   }
   *reinterpret_cast<Run<float, kVec>*>(out + at.position * width + at.column) = sum;
 }
 
 // Fast, but the order of the additions, and so the last bits, vary from run to run.
 template <int kVec>
-__global__ void backward_atomic_kernel(const float* grad, Rows rows, const float* table,
+__global__ void backward_atomic_kernel(const float* grad, Segments segments, const float* table,
                                        float* grad_weight, int64_t width) {
   const Place at = place<kVec>();
-  if (at.position >= rows.total || at.column >= width) return;
-  const Pieces p = rows.pieces(at.position);
+  if (at.position >= segments.total || at.column >= width) return;
+  const int num_states = segments.num_states(at.position);
   const Run<float, kVec> g = load<kVec>(grad + at.position * width + at.column);
+  int newest = 0;
+  for (int64_t top = segments.count - 1; newest < num_states; top -= kGroup) {
+    const Group<kGroup> group(segments, at.position, top, newest, num_states);
 #pragma unroll
-  for (int s = 0; s < 3; ++s) {
-    if (!p.empty(s)) {
-      const Run<float, kVec> c =
-          coefficient<kVec>(table, p.edge[s], p.edge[s + 1], width, at.column);
-      float* to = grad_weight + p.token[s] * width + at.column;
+    for (int j = 0; j < kGroup; ++j) {
+      if (!group.is_empty(j)) {
+        const Run<float, kVec> c =
+            coefficient<kVec>(table, group.edge[j + 1], group.edge[j], width, at.column);
+        float* to = grad_weight + segments.token(top - j, at.position) * width + at.column;
 #pragma unroll
-      for (int v = 0; v < kVec; v += 2) {
-        const Pair<float> turned = conj_times(pair(c, v), pair(g, v));
-        atomicAdd(to + v, turned.re);
-        atomicAdd(to + v + 1, turned.im);
+        for (int v = 0; v < kVec; v += 2) {
+          const Pair<float> turned = conj_times(pair(c, v), pair(g, v));
+          atomicAdd(to + v, turned.re);
+          atomicAdd(to + v + 1, turned.im);
+        }
       }
     }
+    newest = group.edge[kGroup];
   }
 }
 
 // Deterministic: one thread sums all contributions to its elements of a weight row, in the order of
-// `entry`, which lists (piece s, position) as s * B * N + position, sorted by token; row v owns
-// entry[start[v]] up to entry[start[v + 1]]. Rows without entries become zero.
+// `entry`, which lists (segment s, position) as s * B * N + position, sorted by token; row v owns
+// entry[first[v]] up to entry[first[v + 1]]. Rows without entries become zero.
 template <int kVec>
-__global__ void backward_sorted_kernel(const float* grad, Rows rows, const float* table,
-                                       const int32_t* entry, const int32_t* start,
+__global__ void backward_sorted_kernel(const float* grad, Segments segments, const float* table,
+                                       const int32_t* entry, const int32_t* first,
                                        float* grad_weight, int64_t width) {
   const int64_t token = blockIdx.x;
   const int64_t column = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * kVec;
   if (column >= width) return;
   Run<float, kVec> sum{};
-  for (int32_t i = start[token]; i < start[token + 1]; ++i) {
-    const int64_t position = entry[i] % rows.total;
-    const int s = static_cast<int>(entry[i] / rows.total);
-    const Pieces p = rows.pieces(position);
-    const int upto = s == 0 ? p.edge[0] : s == 1 ? p.edge[1] : p.edge[2];
-    const int newer = s == 0 ? p.edge[1] : s == 1 ? p.edge[2] : 0;
-    const Run<float, kVec> c = coefficient<kVec>(table, upto, newer, width, column);
+  for (int32_t i = first[token]; i < first[token + 1]; ++i) {
+    const int64_t position = entry[i] % segments.total;
+    const int64_t s = entry[i] / segments.total;
+    const int num_states = segments.num_states(position);
+    const int oldest = states_since(segments.start(s, position), num_states);
+    const int newest = s + 1 < segments.count
+                           ? states_since(segments.start(s + 1, position), num_states)
+                           : 0;
+    const Run<float, kVec> c = coefficient<kVec>(table, oldest, newest, width, column);
     const Run<float, kVec> g = load<kVec>(grad + position * width + column);
 #pragma unroll
     for (int v = 0; v < kVec; v += 2)
@@ -207,41 +209,41 @@ int step_any(const void* acc, const void* embed, const void* turn, void* out, in
 }
 
 template <int kVec, class T>
-int launch_embed(const T* weight, Rows rows, const float* table, float* out, int64_t width,
+int launch_embed(const T* weight, Segments segments, const float* table, float* out, int64_t width,
                  void* stream) {
   const dim3 block = block_for<kVec>(width);
-  const dim3 grid = grid_for<kVec>(block, rows.total, width);
+  const dim3 grid = grid_for<kVec>(block, segments.total, width);
   auto* kernel = &embed_kernel<kVec, T>;
-  REMASK_LAUNCH(kernel, grid, block, stream, weight, rows, table, out, width);
+  REMASK_LAUNCH(kernel, grid, block, stream, weight, segments, table, out, width);
   return cudaGetLastError();
 }
 
 template <class T>
-int embed_any(const void* weight, Rows rows, const void* table, void* out, int64_t width,
+int embed_any(const void* weight, Segments segments, const void* table, void* out, int64_t width,
               void* stream) {
   const auto launch = width % 4 == 0 ? launch_embed<4, T> : launch_embed<2, T>;
-  return launch(static_cast<const T*>(weight), rows, static_cast<const float*>(table),
+  return launch(static_cast<const T*>(weight), segments, static_cast<const float*>(table),
                 static_cast<float*>(out), width, stream);
 }
 
 template <int kVec>
-int launch_backward_atomic(const float* grad, Rows rows, const float* table, float* grad_weight,
+int launch_backward_atomic(const float* grad, Segments segments, const float* table, float* grad_weight,
                            int64_t width, void* stream) {
   const dim3 block = block_for<kVec>(width);
-  const dim3 grid = grid_for<kVec>(block, rows.total, width);
+  const dim3 grid = grid_for<kVec>(block, segments.total, width);
   auto* kernel = &backward_atomic_kernel<kVec>;
-  REMASK_LAUNCH(kernel, grid, block, stream, grad, rows, table, grad_weight, width);
+  REMASK_LAUNCH(kernel, grid, block, stream, grad, segments, table, grad_weight, width);
   return cudaGetLastError();
 }
 
 template <int kVec>
-int launch_backward_sorted(const float* grad, Rows rows, const float* table, const int32_t* entry,
-                           const int32_t* start, float* grad_weight, int64_t vocabulary,
+int launch_backward_sorted(const float* grad, Segments segments, const float* table, const int32_t* entry,
+                           const int32_t* first, float* grad_weight, int64_t vocabulary,
                            int64_t width, void* stream) {
   const dim3 block(block_for<kVec>(width).x);
   const dim3 grid = grid_for<kVec>(block, vocabulary, width);
   auto* kernel = &backward_sorted_kernel<kVec>;
-  REMASK_LAUNCH(kernel, grid, block, stream, grad, rows, table, entry, start, grad_weight, width);
+  REMASK_LAUNCH(kernel, grid, block, stream, grad, segments, table, entry, first, grad_weight, width);
   return cudaGetLastError();
 }
 
@@ -271,45 +273,41 @@ int remask_cuda_history_step(const void* acc, const void* embed, const void* tur
   }
 }
 
-int remask_cuda_history_embed(const void* weight, const int32_t* target, const int32_t* wrong,
-                              const int32_t* masked_at, const int32_t* revealed_at,
-                              const int32_t* step, const void* table, void* out, int64_t batch,
-                              int64_t positions, int64_t width, int32_t mask_id, int dtype,
+int remask_cuda_history_embed(const void* weight, const int32_t* tokens, const int32_t* ends,
+                              const int32_t* step, const void* table, void* out, int64_t count,
+                              int64_t batch, int64_t positions, int64_t width, int dtype,
                               void* stream) {
-  const Rows rows{target, wrong, masked_at, revealed_at, step, batch * positions, positions,
-                  mask_id};
+  const Segments segments{tokens, ends, step, count, batch * positions, positions};
   switch (dtype) {
     case kFloat32:
-      return embed_any<float>(weight, rows, table, out, width, stream);
+      return embed_any<float>(weight, segments, table, out, width, stream);
     case kBFloat16:
-      return embed_any<BFloat16>(weight, rows, table, out, width, stream);
+      return embed_any<BFloat16>(weight, segments, table, out, width, stream);
     case kFloat16:
-      return embed_any<Float16>(weight, rows, table, out, width, stream);
+      return embed_any<Float16>(weight, segments, table, out, width, stream);
     default:
       return kUnsupported;
   }
 }
 
-// With `entry` and `start` null the sum is atomic and `grad_weight` must be zero on entry; with them
+// With `entry` and `first` null the sum is atomic and `grad_weight` must be zero on entry; with them
 // it is deterministic and every element of `grad_weight` is written.
-int remask_cuda_history_embed_backward(const void* grad, const int32_t* target,
-                                       const int32_t* wrong, const int32_t* masked_at,
-                                       const int32_t* revealed_at, const int32_t* step,
+int remask_cuda_history_embed_backward(const void* grad, const int32_t* tokens,
+                                       const int32_t* ends, const int32_t* step,
                                        const void* table, const int32_t* entry,
-                                       const int32_t* start, void* grad_weight, int64_t batch,
-                                       int64_t positions, int64_t vocabulary, int64_t width,
-                                       int32_t mask_id, void* stream) {
-  const Rows rows{target, wrong, masked_at, revealed_at, step, batch * positions, positions,
-                  mask_id};
+                                       const int32_t* first, void* grad_weight, int64_t count,
+                                       int64_t batch, int64_t positions, int64_t vocabulary,
+                                       int64_t width, void* stream) {
+  const Segments segments{tokens, ends, step, count, batch * positions, positions};
   const auto* g = static_cast<const float*>(grad);
   const auto* c = static_cast<const float*>(table);
   auto* out = static_cast<float*>(grad_weight);
   if (entry == nullptr) {
     const auto launch = width % 4 == 0 ? launch_backward_atomic<4> : launch_backward_atomic<2>;
-    return launch(g, rows, c, out, width, stream);
+    return launch(g, segments, c, out, width, stream);
   }
   const auto launch = width % 4 == 0 ? launch_backward_sorted<4> : launch_backward_sorted<2>;
-  return launch(g, rows, c, entry, start, out, vocabulary, width, stream);
+  return launch(g, segments, c, entry, first, out, vocabulary, width, stream);
 }
 
 }  // extern "C"

@@ -1,4 +1,4 @@
-"""Trajectory rows for the kernels, drawn by SPEC §3's law without the pipeline's sampler."""
+"""Trajectories for the kernels, drawn by SPEC §3's law without the pipeline's sampler."""
 
 import pytest
 import torch
@@ -31,9 +31,29 @@ def draw_rows(batch, positions, vocab_size, horizon, seed=0):
     return target, wrong, masked_at, revealed_at, step
 
 
+def draw_segments(batch, positions, vocab_size, horizon, num_segments=3, seed=0):
+    """tokens, ends, step: paths of 1 .. num_segments random tokens, some of them empty."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def uniform(low, high):
+        return int(torch.randint(low, high + 1, (), generator=generator))
+
+    tokens = torch.zeros(num_segments, batch, positions, dtype=torch.long)
+    ends = torch.zeros(num_segments - 1, batch, positions, dtype=torch.long)
+    for b in range(batch):
+        for n in range(positions):
+            length = uniform(1, num_segments)
+            path = [uniform(MASK, vocab_size - 1) for _ in range(length)]
+            tokens[:, b, n] = torch.tensor([path[-1]] * (num_segments - length) + path)
+            drawn = sorted(uniform(0, horizon) for _ in range(length - 1))
+            ends[num_segments - length :, b, n] = torch.tensor(drawn)
+    step = torch.tensor([uniform(0, horizon) for _ in range(batch)])
+    return tokens, ends, step
+
+
 @pytest.fixture(scope="session")
 def cpu_library():
-    found = native("cpu")
-    if found.library is None:
-        pytest.skip(found.detail)
-    return found.library
+    built = native("cpu")
+    if built.library is None:
+        pytest.skip(built.detail)
+    return built.library

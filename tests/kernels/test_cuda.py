@@ -13,10 +13,11 @@ import torch
 
 from remask import kernels
 from remask.kernels import build, native, reference
-from tests.kernels.conftest import MASK, draw_rows
+from tests.kernels.conftest import draw_segments
 
 VOCAB, HORIZON = 11, 6
 SIZES = [(1, 1, 2), (3, 5, 6), (2, 7, 128), (5, 9, 516), (2, 3, 1030)]
+NUM_SEGMENTS = [1, 2, 3, 4, 5, 9]  # a thread reads four at once
 CUDA_KERNELS = 16  # step and embed: 2 vector widths × 3 types; backward: 2 widths × 2 orders
 
 
@@ -29,24 +30,26 @@ def shim():
         pytest.skip(str(error))
 
 
-def inputs(size, dtype=torch.float32):
+def inputs(size, dtype=torch.float32, num_segments=3):
     batch, positions, width = size
     generator = torch.Generator().manual_seed(6)
     weight = torch.randn(VOCAB, width, generator=generator).to(dtype)
-    rows = tuple(x.int() for x in draw_rows(batch, positions, VOCAB, HORIZON))
+    segments = draw_segments(batch, positions, VOCAB, HORIZON, num_segments)
+    segments = tuple(x.int() for x in segments)
     table = reference.coefficient_table(
         width, HORIZON, 0.8, True, None, torch.float32, torch.device("cpu")
     )
     grad = torch.randn(batch, positions, width, generator=generator)
-    return weight, rows, table, grad
+    return weight, segments, table, grad
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dtype", native.CUDA_DTYPES)
-def test_forward_bodies_equal_the_reference(shim, size, dtype):
-    weight, rows, table, _ = inputs(size, dtype)
-    out = native.cuda_history_embed(shim, weight, rows, table, MASK)
-    expected = reference.accumulate(weight.float(), *rows, mask_id=MASK, decay=0.8)
+@pytest.mark.parametrize("num_segments", NUM_SEGMENTS)
+def test_forward_bodies_equal_the_reference(shim, size, dtype, num_segments):
+    weight, segments, table, _ = inputs(size, dtype, num_segments)
+    out = native.cuda_history_embed(shim, weight, segments, table)
+    expected = reference.accumulate(weight.float(), *segments, decay=0.8)
     torch.testing.assert_close(out, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -63,17 +66,18 @@ def test_step_bodies_equal_the_reference(shim, size, dtype):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_backward_bodies_equal_the_reference(shim, size, deterministic):
-    _, rows, table, grad = inputs(size)
+@pytest.mark.parametrize("num_segments", NUM_SEGMENTS)
+def test_backward_bodies_equal_the_reference(shim, size, deterministic, num_segments):
+    _, segments, table, grad = inputs(size, num_segments=num_segments)
     out = native.cuda_history_embed_backward(
-        shim, grad, rows, table, MASK, VOCAB, deterministic=deterministic
+        shim, grad, segments, table, VOCAB, deterministic=deterministic
     )
-    expected = reference.history_embed_backward(grad, *rows, table, MASK, VOCAB)
+    expected = reference.history_embed_backward(grad, *segments, table, VOCAB)
     torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_views_into_a_flat_buffer_are_brought_into_line(shim, monkeypatch):
-    weight, rows, table, _ = inputs((2, 3, 8))
+    weight, segments, table, _ = inputs((2, 3, 8))
     flat = torch.empty(weight.numel() + 1)
     flat[1:] = weight.flatten()
     view = flat[1:].view_as(weight)
@@ -81,16 +85,16 @@ def test_views_into_a_flat_buffer_are_brought_into_line(shim, monkeypatch):
     monkeypatch.setattr(
         native, "_pointer", lambda x: seen.append(x.data_ptr()) or native.ctypes.c_void_p(seen[-1])
     )
-    out = native.cuda_history_embed(shim, view, rows, table, MASK)
+    out = native.cuda_history_embed(shim, view, segments, table)
     assert view.data_ptr() % 16
     assert seen[0] % 16 == 0, "a vector load at this address would fault"
-    torch.testing.assert_close(out, native.cuda_history_embed(shim, weight, rows, table, MASK))
+    torch.testing.assert_close(out, native.cuda_history_embed(shim, weight, segments, table))
 
 
 def test_unsupported_types_are_refused(shim):
-    weight, rows, table, _ = inputs((1, 2, 4), torch.float64)
+    weight, segments, table, _ = inputs((1, 2, 4), torch.float64)
     with pytest.raises(RuntimeError, match="CUDA launch failed: unsupported dtype"):
-        native.cuda_history_embed(shim, weight, rows, table, MASK)
+        native.cuda_history_embed(shim, weight, segments, table)
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
@@ -121,7 +125,7 @@ def test_on_a_real_gpu(size, deterministic):
     if not torch.cuda.is_available():
         pytest.skip("torch sees no CUDA device")
     assert kernels.is_compiled("cuda"), build.native("cuda").detail
-    weight, rows, _, grad = inputs(size)
+    weight, segments, _, grad = inputs(size)
     results = []
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(deterministic)
@@ -129,7 +133,7 @@ def test_on_a_real_gpu(size, deterministic):
         for device in ("cpu", "cuda"):
             moved = weight.to(device).requires_grad_()
             out = kernels.history_embed(
-                moved, *(x.to(device) for x in rows), mask_id=MASK, horizon=HORIZON, decay=0.8
+                moved, *(x.to(device) for x in segments), horizon=HORIZON, decay=0.8
             )
             (grad_weight,) = torch.autograd.grad(out, moved, grad.to(device))
             results.append((out.detach().cpu(), grad_weight.cpu()))

@@ -8,9 +8,10 @@ import torch
 
 from remask import kernels
 from remask.kernels import ops, reference
-from tests.kernels.conftest import MASK, draw_rows
+from tests.kernels.conftest import draw_segments
 
 VOCAB, HORIZON = 11, 6
+NUM_SEGMENTS = [1, 2, 3, 4, 5, 9]  # the CPU kernel sums four pieces at once
 SIZES = [(1, 1, 2), (3, 5, 6), (2, 7, 70), (4, 9, 128), (2, 3, 514)]
 # Widths of 2, 6, 70 and 514 leave a remainder after vectors of eight; weights are stored as given,
 # sums are in float32, so only the order of additions differs.
@@ -22,9 +23,9 @@ TOLERANCE = {
 }
 
 
-def embed(weight, rows, **overrides):
-    settings = {"mask_id": MASK, "horizon": HORIZON, "decay": 0.8} | overrides
-    return kernels.history_embed(weight, *rows, **settings)
+def embed(weight, segments, **overrides):
+    settings = {"horizon": HORIZON, "decay": 0.8} | overrides
+    return kernels.history_embed(weight, *segments, **settings)
 
 
 def random_weight(width, dtype, vocab_size=VOCAB):
@@ -39,27 +40,30 @@ def test_compiled_path_runs_here():
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("rotate", [True, False])
-def test_history_embed_equals_stepwise_accumulation(size, dtype, rotate):
+@pytest.mark.parametrize("num_segments", NUM_SEGMENTS)
+def test_history_embed_equals_stepwise_accumulation(size, dtype, rotate, num_segments):
     batch, positions, width = size
-    weight, rows = random_weight(width, dtype), draw_rows(batch, positions, VOCAB, HORIZON)
-    out = embed(weight, rows, rotate=rotate)
+    weight = random_weight(width, dtype)
+    segments = draw_segments(batch, positions, VOCAB, HORIZON, num_segments)
+    out = embed(weight, segments, rotate=rotate)
     wide = weight.to(out.dtype)
-    expected = reference.accumulate(wide, *rows, mask_id=MASK, decay=0.8, rotate=rotate)
+    expected = reference.accumulate(wide, *segments, decay=0.8, rotate=rotate)
     assert out.dtype == torch.promote_types(dtype, torch.float32)
     torch.testing.assert_close(out, expected, **TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_gradient_equals_that_of_stepwise_accumulation(size, dtype):
+@pytest.mark.parametrize("num_segments", NUM_SEGMENTS)
+def test_gradient_equals_that_of_stepwise_accumulation(size, dtype, num_segments):
     batch, positions, width = size
-    rows = draw_rows(batch, positions, VOCAB, HORIZON)
+    segments = draw_segments(batch, positions, VOCAB, HORIZON, num_segments)
     weight = random_weight(width, dtype).requires_grad_()
-    out = embed(weight, rows)
+    out = embed(weight, segments)
     upstream = torch.randn(out.shape, generator=torch.Generator().manual_seed(3)).to(out.dtype)
     (grad,) = torch.autograd.grad(out, weight, upstream)
     wide = weight.detach().to(out.dtype).requires_grad_()
-    stepwise = reference.accumulate(wide, *rows, mask_id=MASK, decay=0.8)
+    stepwise = reference.accumulate(wide, *segments, decay=0.8)
     (expected,) = torch.autograd.grad(stepwise, wide, upstream)
     assert grad.dtype == dtype
     loose = {"rtol": 1e-2, "atol": 1e-2}  # the gradient is rounded to the weight's own type
@@ -68,16 +72,16 @@ def test_gradient_equals_that_of_stepwise_accumulation(size, dtype):
 
 
 def test_long_horizon_stays_accurate():
-    rows = draw_rows(4, 6, VOCAB, 512)
+    segments = draw_segments(4, 6, VOCAB, 512)
     weight = random_weight(32, torch.float32)
-    out = embed(weight, rows, horizon=512, decay=1.0)
-    expected = reference.accumulate(weight.double(), *rows, mask_id=MASK, decay=1.0)
+    out = embed(weight, segments, horizon=512, decay=1.0)
+    expected = reference.accumulate(weight.double(), *segments, decay=1.0)
     torch.testing.assert_close(out.double(), expected, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_backward_bits_do_not_depend_on_threads(threads):
-    rows = draw_rows(8, 20, VOCAB, HORIZON)
+    segments = draw_segments(8, 20, VOCAB, HORIZON)
     weight = random_weight(130, torch.float32).requires_grad_()
     upstream = torch.randn(8, 20, 130, generator=torch.Generator().manual_seed(4))
     before = torch.get_num_threads()
@@ -85,7 +89,7 @@ def test_backward_bits_do_not_depend_on_threads(threads):
     try:
         for count in (1, threads):
             torch.set_num_threads(count)
-            grads.append(torch.autograd.grad(embed(weight, rows), weight, upstream)[0])
+            grads.append(torch.autograd.grad(embed(weight, segments), weight, upstream)[0])
     finally:
         torch.set_num_threads(before)
     assert torch.equal(*grads)
@@ -112,25 +116,25 @@ def test_float64_embeddings_join_a_float32_history():
 
 
 def test_history_step_repeated_equals_history_embed():
-    rows = draw_rows(1, 8, VOCAB, HORIZON)
     weight = random_weight(16, torch.float32)
-    rows = (*rows[:4], torch.tensor([HORIZON - 1]))
+    tokens, ends, _ = draw_segments(1, 8, VOCAB, HORIZON)
+    segments = tokens, ends, torch.tensor([HORIZON - 1])
     acc = torch.zeros(1, 8, 16)
     for k in range(HORIZON):
-        state = kernels.state_at(*rows[:4], k, MASK)
+        state = kernels.state_at(tokens, ends, k)
         acc = kernels.history_step(acc, weight[state], decay=0.8)
-    torch.testing.assert_close(acc, embed(weight, rows), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(acc, embed(weight, segments), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("ids_dtype", [torch.uint8, torch.uint16, torch.int32])
 def test_narrow_ids_and_strided_inputs_give_the_same(ids_dtype):
-    rows = draw_rows(4, 6, VOCAB, HORIZON)
+    segments = draw_segments(4, 6, VOCAB, HORIZON)
     weight = random_weight(32, torch.float32)
-    narrow = [x.to(ids_dtype) for x in rows]
-    strided = [x.t().contiguous().t() if x.dim() == 2 else x for x in narrow]
+    narrow = [x.to(ids_dtype) for x in segments]
+    strided = [x.mT.contiguous().mT if x.dim() == 3 else x for x in narrow]
     wide = torch.randn(VOCAB, 64)
     wide[:, ::2] = weight
-    assert torch.equal(embed(wide[:, ::2], strided), embed(weight, rows))
+    assert torch.equal(embed(wide[:, ::2], strided), embed(weight, segments))
 
 
 def test_strided_history_step_gives_the_same():
@@ -140,10 +144,10 @@ def test_strided_history_step_gives_the_same():
 
 
 def test_gradcheck_in_float64():
-    rows = draw_rows(2, 3, 5, 4)
+    segments = draw_segments(2, 3, 5, 4)
     weight = random_weight(6, torch.float64, vocab_size=5).requires_grad_()
-    assert torch.autograd.gradcheck(lambda w: embed(w, rows, horizon=4), weight)
-    assert torch.autograd.gradgradcheck(lambda w: embed(w, rows, horizon=4), weight)
+    assert torch.autograd.gradcheck(lambda w: embed(w, segments, horizon=4), weight)
+    assert torch.autograd.gradgradcheck(lambda w: embed(w, segments, horizon=4), weight)
     acc, newest = torch.randn(2, 2, 6, dtype=torch.float64).requires_grad_().unbind(0)
     assert torch.autograd.gradcheck(
         lambda a, e: kernels.history_step(a, e, decay=0.6), (acc, newest)
@@ -151,25 +155,25 @@ def test_gradcheck_in_float64():
 
 
 def test_operators_pass_opcheck():
-    rows = [x.int() for x in draw_rows(2, 5, VOCAB, HORIZON)]
-    law = (MASK, HORIZON, 0.8, True, None)
+    segments = [x.int() for x in draw_segments(2, 5, VOCAB, HORIZON)]
+    settings = (HORIZON, 0.8, True, None)
     weight = random_weight(8, torch.float32).requires_grad_()
-    torch.library.opcheck(torch.ops.remask.history_embed, (weight, *rows, *law))
+    torch.library.opcheck(torch.ops.remask.history_embed, (weight, *segments, *settings))
     torch.library.opcheck(
         torch.ops.remask.history_embed_backward,
-        (torch.randn(2, 5, 8), *rows, *law, VOCAB, False),
+        (torch.randn(2, 5, 8), *segments, *settings, VOCAB, False),
     )
     acc, newest = (torch.randn(2, 5, 8, requires_grad=True) for _ in range(2))
     torch.library.opcheck(torch.ops.remask.history_step, (acc, newest, 0.8, True, False))
 
 
 def test_operators_compile_without_a_graph_break():
-    rows = draw_rows(2, 5, VOCAB, HORIZON)
+    segments = draw_segments(2, 5, VOCAB, HORIZON)
     weight = random_weight(8, torch.float32).requires_grad_()
 
     def loss(weight):
-        acc = embed(weight, rows)
-        return kernels.history_step(acc, weight[rows[0]], decay=0.5).square().sum()
+        acc = embed(weight, segments)
+        return kernels.history_step(acc, weight[segments[0][-1]], decay=0.5).square().sum()
 
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
     (expected,) = torch.autograd.grad(loss(weight), weight)
@@ -178,18 +182,18 @@ def test_operators_compile_without_a_graph_break():
 
 
 def test_table_made_in_inference_mode_serves_training():
-    rows = draw_rows(2, 5, VOCAB, HORIZON)
+    segments = draw_segments(2, 5, VOCAB, HORIZON)
     weight = random_weight(22, torch.float32).requires_grad_()
     with torch.inference_mode():
-        embed(weight, rows, decay=0.123)
-    embed(weight, rows, decay=0.123).sum().backward()
+        embed(weight, segments, decay=0.123)
+    embed(weight, segments, decay=0.123).sum().backward()
     assert weight.grad is not None
 
 
 def test_empty_batch_gives_an_empty_result():
-    rows = [torch.zeros(0, 5, dtype=torch.long)] * 4 + [torch.zeros(0, dtype=torch.long)]
+    segments = [torch.zeros(*shape, dtype=torch.long) for shape in ((3, 0, 5), (2, 0, 5), (0,))]
     weight = random_weight(8, torch.float32).requires_grad_()
-    out = embed(weight, rows)
+    out = embed(weight, segments)
     assert out.shape == (0, 5, 8)
     out.sum().backward()
     assert torch.equal(weight.grad, torch.zeros_like(weight))
@@ -197,31 +201,40 @@ def test_empty_batch_gives_an_empty_result():
 
 
 def altered(**changes):
-    """Good rows with some values replaced at row 1, position 2 (or row 1 for step)."""
-    names = ("target", "wrong", "masked_at", "revealed_at", "step")
-    rows = [torch.full((2, 4), value) for value in (3, 4, 1, 2)] + [torch.tensor([1, 1])]
-    for name, value in changes.items():
-        array = rows[names.index(name)]
-        array[(1, 2) if array.dim() == 2 else 1] = value
-    return rows
+    """Good segments with some values replaced at row 1, position 2 (or row 1 for step).
+
+    A change of tokens or ends gives the segment, then the value.
+    """
+    segments = {
+        "tokens": torch.tensor([4, 0, 3])[:, None, None].repeat(1, 2, 4),
+        "ends": torch.tensor([1, 2])[:, None, None].repeat(1, 2, 4),
+        "step": torch.tensor([1, 1]),
+    }
+    for name, change in changes.items():
+        if name == "step":
+            segments["step"][1] = change
+        else:
+            segment, value = change
+            segments[name][segment, 1, 2] = value
+    return list(segments.values())
 
 
-BAD_ROWS = [
-    ({"target": MASK}, r"target must not be MASK \(mask_id 0\), got 0 at \[1, 2\]"),
-    ({"target": VOCAB}, r"target must be an id, got 11 at \[1, 2\]"),
-    ({"target": -1}, r"target must be an id, got -1"),
-    ({"wrong": 99}, r"wrong must be an id, got 99"),
-    ({"masked_at": -1}, r"masked_at must be 0 or more, got -1"),
-    ({"masked_at": 3}, r"masked_at must not exceed revealed_at, got 3 at \[1, 2\]"),
-    ({"revealed_at": 7}, r"revealed_at must not exceed horizon 6, got 7"),
+BAD_SEGMENTS = [
+    ({"tokens": (2, VOCAB)}, r"tokens must be ids in 0 .. 10, got 11 at \[2, 1, 2\]"),
+    ({"tokens": (0, -1)}, r"tokens must be ids in 0 .. 10, got -1 at \[0, 1, 2\]"),
+    ({"ends": (0, -1)}, r"ends must lie in 0 .. horizon 6, got -1 at \[0, 1, 2\]"),
+    ({"ends": (1, 7)}, r"ends must lie in 0 .. horizon 6, got 7 at \[1, 1, 2\]"),
+    ({"ends": (1, 0)}, r"ends must not decrease .* got 0 at \[1, 1, 2\]"),
     ({"step": 7}, r"step must lie in 0 .. horizon 6, got 7 at \[1\]"),
-    ({"step": -1}, r"step must lie in 0 .. horizon 6, got -1"),
+    ({"step": -1}, r"step must lie in 0 .. horizon 6, got -1 at \[1\]"),
 ]
 
 
-@pytest.mark.parametrize(("changes", "message"), BAD_ROWS)
+@pytest.mark.parametrize(("changes", "message"), BAD_SEGMENTS)
 @pytest.mark.parametrize("path", ["compiled", "reference"])
-def test_impossible_rows_are_refused_alike_on_both_paths(changes, message, path, monkeypatch):
+def test_impossible_segments_raise_the_same_error_on_both_paths(
+    changes, message, path, monkeypatch
+):
     if path == "reference":
         monkeypatch.setattr(ops, "_library_for", lambda *_: None)
     with pytest.raises(ValueError, match=message):
@@ -229,29 +242,32 @@ def test_impossible_rows_are_refused_alike_on_both_paths(changes, message, path,
 
 
 def test_bad_shapes_types_and_settings_are_refused():
-    weight, rows = random_weight(8, torch.float32), altered()
+    weight, (tokens, ends, step) = random_weight(8, torch.float32), altered()
+    segments = tokens, ends, step
     with pytest.raises(ValueError, match=r"decay must lie in \(0, 1\], got 0"):
-        embed(weight, rows, decay=0)
+        embed(weight, segments, decay=0)
     with pytest.raises(ValueError, match=r"decay must lie in \(0, 1\], got 1.5"):
-        embed(weight, rows, decay=1.5)
-    with pytest.raises(ValueError, match="mask_id must be a row of weight, 0 .. 10, got 11"):
-        embed(weight, rows, mask_id=11)
+        embed(weight, segments, decay=1.5)
     with pytest.raises(ValueError, match="horizon must be at least 1, got 0"):
-        embed(weight, rows, horizon=0)
+        embed(weight, segments, horizon=0)
     with pytest.raises(ValueError, match="window must be 0 or more past states, got -1"):
-        embed(weight, rows, window=-1)
+        embed(weight, segments, window=-1)
     with pytest.raises(ValueError, match="width D must be even"):
-        embed(weight[:, :7], rows)
+        embed(weight[:, :7], segments)
     with pytest.raises(ValueError, match=r"weight must be a floating \[V, D\], got torch.int64"):
-        embed(weight.long(), rows)
-    with pytest.raises(ValueError, match=r"must share one shape \[B, N\], got target \[2, 4\]"):
-        embed(weight, [rows[0], rows[1][:, :3], *rows[2:]])
+        embed(weight.long(), segments)
+    with pytest.raises(ValueError, match=r"tokens must be \[S, B, N\] with S >= 1, got \[2, 4\]"):
+        embed(weight, (tokens[0], ends, step))
+    with pytest.raises(ValueError, match=r"S >= 1, got \[0, 2, 4\]"):
+        embed(weight, (tokens[:0], ends[:0], step))
+    with pytest.raises(ValueError, match=r"\[S-1, B, N\] = \[2, 2, 4\], got \[2, 2, 3\]"):
+        embed(weight, (tokens, ends[..., :3], step))
     with pytest.raises(ValueError, match=r"step must be \[B\] = \[2\], got \[3\]"):
-        embed(weight, [*rows[:4], torch.zeros(3, dtype=torch.long)])
-    with pytest.raises(ValueError, match="target must hold integers, got torch.float32"):
-        embed(weight, [rows[0].float(), *rows[1:]])
-    with pytest.raises(ValueError, match="one device, got weight on meta, target on cpu"):
-        embed(weight.to("meta"), rows)
+        embed(weight, (tokens, ends, torch.zeros(3, dtype=torch.long)))
+    with pytest.raises(ValueError, match="tokens must hold integers, got torch.float32"):
+        embed(weight, (tokens.float(), ends, step))
+    with pytest.raises(ValueError, match="one device, got weight on meta, tokens on cpu"):
+        embed(weight.to("meta"), segments)
 
 
 def test_bad_history_steps_are_refused():

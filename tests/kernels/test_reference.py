@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from remask.kernels import reference
-from tests.kernels.conftest import MASK, draw_rows
+from tests.kernels.conftest import draw_segments
 
 WIDTH, VOCAB, HORIZON = 6, 7, 6
 
@@ -17,25 +17,22 @@ def rotation_matrix(lag, width):
     for j in range(width // 2):
         angle = lag * 10000 ** (-2 * j / width)
         cos, sin = math.cos(angle), math.sin(angle)
-        matrix[2 * j : 2 * j + 2, 2 * j : 2 * j + 2] = torch.tensor([[cos, -sin], [sin, cos]])
+        block = torch.tensor([[cos, -sin], [sin, cos]], dtype=torch.float64)
+        matrix[2 * j : 2 * j + 2, 2 * j : 2 * j + 2] = block
     return matrix
 
 
-def closed_form(weight, rows, *, decay, rotate, window=None):
+def closed_form(weight, segments, *, decay, rotate, window=None):
     """Σ_{k<=t} γ^(t-k) R_{k-t} wte(x^(k)), position by position."""
-    target, wrong, masked_at, revealed_at, step = (x.tolist() for x in rows)
-    out = torch.zeros(len(target), len(target[0]), weight.shape[1], dtype=torch.float64)
+    tokens, ends, step = (x.tolist() for x in segments)
+    batch, positions = segments[0].shape[1:]
+    out = torch.zeros(batch, positions, weight.shape[1], dtype=torch.float64)
     for b, t in enumerate(step):
-        for n in range(len(target[0])):
+        for n in range(positions):
             for k in range(t + 1):
                 if window is not None and t - k > window:
                     continue
-                if k < masked_at[b][n]:
-                    token = wrong[b][n]
-                elif k < revealed_at[b][n]:
-                    token = MASK
-                else:
-                    token = target[b][n]
+                token = tokens[sum(k >= end[b][n] for end in ends)][b][n]
                 turn = rotation_matrix(k - t if rotate else 0, weight.shape[1])
                 out[b, n] += decay ** (t - k) * turn @ weight[token]
     return out
@@ -50,27 +47,27 @@ def weight():
 
 @pytest.mark.parametrize("decay", [1.0, 0.9, 0.3])
 @pytest.mark.parametrize("rotate", [True, False])
-def test_recurrence_and_segments_equal_the_sum(weight, decay, rotate):
-    rows = draw_rows(5, 9, VOCAB, HORIZON)
-    expected = closed_form(weight, rows, decay=decay, rotate=rotate)
-    stepwise = reference.accumulate(weight, *rows, mask_id=MASK, decay=decay, rotate=rotate)
+@pytest.mark.parametrize("num_segments", [1, 2, 3, 5])
+def test_recurrence_and_segments_equal_the_sum(weight, decay, rotate, num_segments):
+    segments = draw_segments(5, 9, VOCAB, HORIZON, num_segments)
+    expected = closed_form(weight, segments, decay=decay, rotate=rotate)
+    stepwise = reference.accumulate(weight, *segments, decay=decay, rotate=rotate)
     table = reference.coefficient_table(
         WIDTH, HORIZON, decay, rotate, None, torch.float64, weight.device
     )
-    segments = reference.history_embed(weight, *rows, table, MASK)
     torch.testing.assert_close(stepwise, expected)
-    torch.testing.assert_close(segments, expected)
+    torch.testing.assert_close(reference.history_embed(weight, *segments, table), expected)
 
 
 @pytest.mark.parametrize("window", [0, 1, 3, 50])
 def test_window_drops_older_states(weight, window):
-    rows = draw_rows(5, 9, VOCAB, HORIZON)
+    segments = draw_segments(5, 9, VOCAB, HORIZON)
     table = reference.coefficient_table(
         WIDTH, HORIZON, 0.8, True, window, torch.float64, weight.device
     )
     torch.testing.assert_close(
-        reference.history_embed(weight, *rows, table, MASK),
-        closed_form(weight, rows, decay=0.8, rotate=True, window=window),
+        reference.history_embed(weight, *segments, table),
+        closed_form(weight, segments, decay=0.8, rotate=True, window=window),
     )
 
 

@@ -6,10 +6,9 @@ from itertools import product
 import pytest
 import torch
 
-from remask import kernels
 from remask.models import HistoryConfig
 from remask.models.config import from_mapping
-from remask.models.history import HistoryState, encode_rows, normalise
+from remask.models.history import HistoryState, encode_rows, normalise, segments_from_boundaries
 from tests.kernels.conftest import draw_rows
 
 MASK, VOCAB, WIDTH, HORIZON = 0, 7, 8, 6
@@ -51,8 +50,7 @@ def test_training_and_decoding_equal_the_sum(weight, variant, window):
     rows = draw_rows(4, 5, VOCAB, HORIZON)
     trained = encode_rows(weight, *rows, mask_id=MASK, horizon=HORIZON, config=config)
     for b, step in enumerate(rows[4].tolist()):
-        row = [x[b : b + 1] for x in rows[:4]]
-        states = torch.cat([kernels.state_at(*row, k, MASK) for k in range(step + 1)])
+        states = segments_from_boundaries(*rows, MASK)[b : b + 1].states(step)[:, 0]
         expected = rms_normalised(expected_sum(weight, states, variant, 0.7, window))
         running = HistoryState(config, weight)
         for state in states:
@@ -103,8 +101,7 @@ def test_released_switches_equal_their_definition_in_training_and_decoding(
     laws = {"mask_id": MASK, "horizon": HORIZON, "config": config}
     trained = encode_rows(weight, *rows, **laws, editable=editable)
     for b, step in enumerate(rows[4].tolist()):
-        row = [x[b : b + 1] for x in rows[:4]]
-        states = torch.cat([kernels.state_at(*row, k, MASK) for k in range(step + 1)])
+        states = segments_from_boundaries(*rows, MASK)[b : b + 1].states(step)[:, 0]
         expected = by_definition(weight, states, editable[b], config)
         running = HistoryState(config, weight, editable[b : b + 1])
         for state in states:
@@ -126,7 +123,7 @@ def test_prompts_get_exactly_their_embedding_and_the_rest_exactly_the_same(weigh
         )
         for p in ("editable", "all")
     )
-    state = kernels.state_at(*rows[:4], rows[4][:, None], MASK)
+    state = segments_from_boundaries(*rows, MASK).state_at(rows[4])
     assert torch.equal(part[~editable], weight[state][~editable])
     assert torch.equal(part[editable], whole[editable])
     assert not torch.equal(part[~editable], whole[~editable])

@@ -9,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remask import kernels, training
+from remask import training
+from remask.models.history import segments_from_boundaries
 from remask.pipeline import (
     Rule,
     Source,
@@ -102,7 +103,7 @@ def test_numpy_and_torch_agree_on_states_and_labels(law, seed):
         for x in (rows.target, rows.wrong, rows.masked_at, rows.revealed_at, rows.step)
     ]
     here = state_at(rows, rows.step, MASK)
-    there = kernels.state_at(*tensors[:4], tensors[4][:, None], MASK)
+    there = segments_from_boundaries(*tensors, MASK).state_at(tensors[4])
     assert (here == there.numpy()).all()
     labels = training.oracle_action(there, tensors[0], MASK)
     assert (oracle_action(here, rows.target, MASK) == labels.numpy()).all()

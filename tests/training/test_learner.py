@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from remask.kernels import state_at
 from remask.models import HistoryConfig, LladaConfig, LladaMDM
-from remask.models.history import HistoryState
+from remask.models.history import HistoryState, segments_from_boundaries
 from remask.training.learner import Learner, Tally
 from remask.training.loader import Loader, Order
 from remask.training.objective import BINS, ObjectiveConfig
@@ -46,6 +45,11 @@ def make(kind="rm", **history):
     return Learner(model, ObjectiveConfig(kind=kind), horizon=LAW.horizon, seed=5)
 
 
+def segments_of(batch):
+    boundaries = batch.target, batch.wrong, batch.masked_at, batch.revealed_at
+    return segments_from_boundaries(*boundaries, batch.step, VOCABULARY.mask_id)
+
+
 @pytest.mark.parametrize(
     "history", [{}, HistoryConfig.PRESETS["released"]], ids=["paper", "released"]
 )
@@ -58,9 +62,7 @@ def test_the_revision_loss_is_that_of_rows_rolled_out_one_by_one(batches, histor
             row = batch[i : i + 1]
             history = HistoryState(model.history, model.token_embedding, row.editable)
             for step in range(int(row.step) + 1):
-                state = state_at(
-                    row.target, row.wrong, row.masked_at, row.revealed_at, step, mask_id
-                ).long()
+                state = segments_of(row).state_at(step).long()
                 embeds = history.update(state)
             log_probs = model.logits(embeds).log_softmax(-1)[0]
             for j in range(row.target.shape[1]):
@@ -150,14 +152,7 @@ def test_the_calibration_error_is_counted_bin_by_bin(batches):
     model = learner.backbone
     batch = batches[1]
     _, sums = learner(batch, 0)
-    state = state_at(
-        batch.target,
-        batch.wrong,
-        batch.masked_at,
-        batch.revealed_at,
-        batch.step[:, None],
-        VOCABULARY.mask_id,
-    )
+    state = segments_of(batch).state_at(batch.step)
     embeds = []
     original = model.hidden
     model.hidden = lambda x, attention_mask=None: (
