@@ -98,24 +98,25 @@ class HistoryConfig:
 
 def encode_rows(
     weight: Tensor,
-    target: Tensor,
-    wrong: Tensor,
-    masked_at: Tensor,
-    revealed_at: Tensor,
-    step: Tensor,
+    segments: Segments[Tensor],
     *,
-    mask_id: int,
     horizon: int,
     config: HistoryConfig,
     editable: Tensor | None = None,
 ) -> Tensor:
     """Model input for training rows at their current step, [B, N, D], float32.
 
-    Arguments as for `kernels.history_embed` and `segments_from_boundaries`, and where positions are
-    editable, bool [B, N], which defaults to everywhere. Differentiable in weight.
+    Args:
+        weight: Token embeddings, [V, D].
+        segments: The trajectories.
+        horizon: T, the number of steps in a trajectory.
+        config: How past states count.
+        editable: E, bool [B, N]; defaults to all positions.
+
+    Returns:
+        The input; differentiable in weight.
     """
-    segments = segments_from_boundaries(target, wrong, masked_at, revealed_at, step, mask_id)
-    state = segments.state_at(step)
+    state = segments.state_at(segments.step)
     if config.variant == "none":
         current = F.embedding(state, weight).float()
         return normalise(current, current, config.norm)
@@ -130,25 +131,9 @@ def encode_rows(
         window=config.window,
     )
     if config.variant == "absolute":
-        acc = _to_absolute(acc, step)
+        acc = _to_absolute(acc, segments.step)
     current = F.embedding(state, weight).float() if config.needs_current else acc
     return _finish(_from_pairs(acc, config), current, config, editable)
-
-
-def segments_from_boundaries(
-    target: Tensor,
-    wrong: Tensor,
-    masked_at: Tensor,
-    revealed_at: Tensor,
-    step: Tensor,
-    mask_id: int,
-) -> Segments[Tensor]:
-    """The trajectories `wrong` up to step `masked_at`, MASK up to `revealed_at`, then `target`.
-
-    All are [B, N] but `step`, the current step of each row, [B].
-    """
-    tokens = torch.stack((wrong, torch.full_like(target, mask_id), target))
-    return Segments(tokens, torch.stack((masked_at, revealed_at)), step)
 
 
 class HistoryState:

@@ -18,7 +18,7 @@ import numpy as np
 from remask.pipeline import probe, source
 from remask.pipeline.format import manifest
 from remask.pipeline.format.parquet import SCHEMA_VERSION
-from remask.pipeline.format.rows import Examples, encode_noise
+from remask.pipeline.format.rows import Examples, encode_moves
 from remask.pipeline.plan import (
     BUILD_STAGE,
     Plan,
@@ -39,7 +39,7 @@ from remask.pipeline.runtime.provenance import RECIPE, check_claim, claim
 from remask.pipeline.runtime.recipes import digest
 from remask.pipeline.runtime.storage import Storage
 from remask.pipeline.source import open_examples, read_starts
-from remask.pipeline.trajectory import blank_rows, count_true, sample_noise
+from remask.pipeline.trajectory import count_true, sample_moves
 
 
 def build_shard(plan: Plan, num_shards: int, unit: ShardUnit) -> tuple[int, int, int]:
@@ -49,15 +49,12 @@ def build_shard(plan: Plan, num_shards: int, unit: ShardUnit) -> tuple[int, int,
     examples = file.decode()
     proposal = make_proposal(plan, unit.examples, examples)
     rng = unit_rng(plan, BUILD_STAGE, unit.examples, unit.replica)
-    noise = sample_noise(examples.target, examples.editable, proposal, recipe.trajectories, rng)
-    if recipe.trajectories.blank_share > 0:
-        drawn = noise.over(examples.target, examples.editable)
-        noise = blank_rows(drawn, recipe.trajectories, rng).noise()
-    data = encode_noise(examples, file.columns, noise, recipe.trajectories.horizon)
+    target, editable, mask_id = examples.target, examples.editable, examples.vocabulary.mask_id
+    moves = sample_moves(target, editable, proposal, recipe.trajectories, rng, mask_id=mask_id)
+    data = encode_moves(examples, file.columns, moves, recipe.trajectories.horizon)
 
     distances = distance_sums(proposal, examples)
-    editable = count_true(examples.editable)
-    rules = noise.rule_counts(examples.target, examples.editable)
+    num_editable = count_true(editable)
     storage, path = Storage(recipe.output), f"{manifest.SHARDS}/{unit.name}.parquet"
     row: dict[str, Any] = {
         "shard": unit.name,
@@ -74,16 +71,18 @@ def build_shard(plan: Plan, num_shards: int, unit: ShardUnit) -> tuple[int, int,
         "k": recipe.proposal.k if recipe.proposal.kind == "top_k" else None,
         "probe_mode": recipe.proposal.mode if recipe.proposal.kind == "top_k" else None,
         "horizon": recipe.trajectories.horizon,
+        "segments": len(moves.ends) + 1,
         "vocab_size": examples.vocabulary.size,
         "mask_id": examples.vocabulary.mask_id,
-        "rows": len(editable),
+        "rows": len(num_editable),
         "skipped": examples.num_skipped,
         "tokens": int(examples.lengths.sum()),
         "longest": int(examples.lengths.max(initial=0)),
-        "editable": int(editable.sum()),
-        **{rule.name.lower(): count for rule, count in rules.items()},
-        "mean_tv": round(float(distances.sum() / max(1, editable.sum())), 6),
-        "shift": round(float(np.mean(editable * distances)), 4) if len(editable) else 0.0,
+        "editable": int(num_editable.sum()),
+        **moves.rule_counts(target, editable, mask_id),
+        "wrong_segments": moves.num_wrong(target, mask_id),
+        "mean_tv": round(float(distances.sum() / max(1, num_editable.sum())), 6),
+        "shift": round(float(np.mean(num_editable * distances)), 4) if len(target) else 0.0,
         "bytes": len(data),
         "sha256": hashlib.sha256(data).hexdigest(),
         "num_shards": num_shards,

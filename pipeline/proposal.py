@@ -21,8 +21,8 @@ PROBABILITY_FLOOR = 1e-8
 """ε: losses floor probabilities here, so no position costs more than B = -log ε."""
 
 
-def chances(rng: np.random.Generator, count: int) -> Floats:
-    """Numbers in [0, 1), many at once: like `rng.random`, which gives only their key."""
+def uniform_draws(rng: np.random.Generator, count: int) -> Floats:
+    """Uniform draws from [0, 1), [count]. Only their key comes from `rng`, which is faster."""
     return uniforms(int(rng.integers(2**64, dtype=np.uint64)), count)
 
 
@@ -60,7 +60,7 @@ class Uniform:
         # Draw one of the others by its rank: from the target on, that is the next id's.
         ids, has_target = _narrow(self.ids, target.dtype), self._has(target)
         others = ids.size - 1 if has_target.all() else ids.size - has_target
-        rank = (chances(rng, target.size) * others).astype(np.int64)
+        rank = (uniform_draws(rng, target.size) * others).astype(np.int64)
         rank += has_target & (ids[rank] >= target)
         return ids[rank]
 
@@ -180,7 +180,8 @@ def objective_shift_bound(
     Args:
         num_editable: |E| of each example, [B].
         distance_sum: Σ over E of the distance to uniform, [B].
-        wrong_rate: π_wrong, the probability that an editable position follows the wrong rule.
+        wrong_rate: π_wrong, the expected number of wrong segments of an editable position: of the
+            paper's rules, the probability of following `wrong`.
         floor: ε; B = -log ε.
     """
     if num_editable.size == 0:

@@ -7,7 +7,7 @@
     remask shards runs/sudoku/data verify       # --repair removes what is bad
     remask shards runs/sudoku/data tv-bound
 
-In Python: pipeline.open_manifest("runs/sudoku/data").filter(pl.col("split") == "train").collect()
+In Python: remask.open_manifest("runs/sudoku/data").filter(pl.col("split") == "train").collect()
 """
 
 import argparse
@@ -21,7 +21,13 @@ import polars as pl
 from rich.text import Text
 
 from remask.pipeline.format.manifest import ROWS, SHARDS, open_manifest, read_files
-from remask.pipeline.format.rows import Row, decode_trajectories, read_rows, states
+from remask.pipeline.format.rows import (
+    Row,
+    TrajectoryRows,
+    decode_trajectories,
+    read_rows,
+    states,
+)
 from remask.pipeline.proposal import PROBABILITY_FLOOR
 from remask.pipeline.runtime.progress import Meter
 from remask.pipeline.runtime.provenance import PROVENANCE, RECIPE, read_json
@@ -83,13 +89,13 @@ def show(uri: str, table: pl.LazyFrame, place: list[str]) -> None:
     """Print one row's states, a line per step."""
     if len(place) != 2 or not place[1].isdigit():
         raise ValueError("show takes a shard and a row's number, like: show train-00000-00 7")
-    found = table.filter(pl.col("shard") == place[0]).collect()
-    if found.is_empty():
+    shard = table.filter(pl.col("shard") == place[0]).collect()
+    if shard.is_empty():
         raise ValueError(f"there is no shard {place[0]}; `remask shards {uri}` lists them")
-    path = Storage(uri).path(found["path"][0])
+    path = Storage(uri).path(shard["path"][0])
     row = next(islice(read_rows(path), int(place[1]), None), None)
     if row is None:
-        raise ValueError(f"{place[0]} has {found['rows'][0]} rows, got {place[1]}")
+        raise ValueError(f"{place[0]} has {shard['rows'][0]} rows, got {place[1]}")
     console = make_console()
     say(f"{row.example_id}: {len(row.target)} tokens, prompt {row.prompt_length}")
     for line in state_lines(row):
@@ -160,14 +166,23 @@ def verify_shard(uri: str, row: dict[str, Any]) -> list[str]:
         shard = decode_trajectories(data, path)
     except StorageError as error:
         return [str(error)]
-    counts = shard.trajectories.rule_counts()
-    found = {rule.name.lower(): count for rule, count in counts.items()}
-    found |= {"rows": len(shard.examples.lengths), "tokens": int(shard.examples.lengths.sum())}
     return [
         f"{path} has {count} {name}, the manifest says {row[name]}"
-        for name, count in found.items()
+        for name, count in count_shard(shard).items()
         if count != row[name]
     ]
+
+
+def count_shard(shard: TrajectoryRows) -> dict[str, int]:
+    """The counts that a shard's manifest row holds."""
+    examples, mask_id = shard.examples, shard.examples.vocabulary.mask_id
+    return {
+        **shard.moves.rule_counts(examples.target, examples.editable, mask_id),
+        "wrong_segments": shard.moves.num_wrong(examples.target, mask_id),
+        "segments": len(shard.moves.ends) + 1,
+        "rows": len(examples.lengths),
+        "tokens": int(examples.lengths.sum()),
+    }
 
 
 def verify_whole(storage: Storage, table: pl.DataFrame) -> list[str]:
@@ -186,8 +201,8 @@ def verify_whole(storage: Storage, table: pl.DataFrame) -> list[str]:
 
 
 def tv_bound(table: pl.LazyFrame) -> pl.DataFrame:
-    """Per split: mean distance to uniform, share of wrong positions, and the Layer-3 bound."""
-    rate = pl.col("wrong").sum() / pl.col("editable").sum()
+    """Per split: mean distance to uniform, wrong segments per position, and the Layer-3 bound."""
+    rate = pl.col("wrong_segments").sum() / pl.col("editable").sum()
     shift = (pl.col("shift") * pl.col("rows")).sum() / pl.col("rows").sum()
     return (
         table.group_by("split", maintain_order=True)

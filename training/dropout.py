@@ -35,7 +35,7 @@ def drop_conditions(
     no_image = noise.uniform(1, DROP_IMAGE) < config.image_dropout
     ids, kept = layout.without_text(batch.target)
     blind = layout.source_cells(batch.target) & no_image
-    # An instruction stands still, so both ends of its trajectory change alike.
-    target = torch.where(no_text, ids, batch.target)
-    wrong = torch.where(no_text & (ids != batch.target), ids, batch.wrong)
-    return Given(replace(batch, target=target, wrong=wrong), kept | ~no_text, blind)
+    # An instruction stands still, so all of its trajectory changes.
+    tokens = torch.where(no_text & (ids != batch.target), ids, batch.segments.tokens)
+    segments = replace(batch.segments, tokens=tokens)
+    return Given(replace(batch, segments=segments), kept | ~no_text, blind)

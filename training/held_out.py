@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from remask.models import Absorbing, RevisionPolicy, revise
-from remask.models.history import segments_from_boundaries
 from remask.training.learner import Learner, Tally
 from remask.training.loader import Batch, Loader, Order
 from remask.training.recipe import HeldOutConfig
@@ -60,18 +59,11 @@ class HeldOut:
         """Rows, exact ones; editable positions, right ones; positions fixed and broken."""
         backbone, steps = learner.backbone, self._config.max_steps
         if learner.config.kind == "rm":
-            start = segments_from_boundaries(
-                batch.target,
-                batch.wrong,
-                batch.masked_at,
-                batch.revealed_at,
-                batch.step,
-                backbone.mask_id,
-            ).state_at(0)
+            start = batch.segments.state_at(0)
             policy = RevisionPolicy()
         else:
             # What a reviser would have to find is given: the positions that change are masked.
-            start = batch.target.masked_fill(batch.revealed_at > 0, backbone.mask_id)
+            start = batch.target.masked_fill(batch.segments.moves, backbone.mask_id)
             policy = Absorbing()
         revision = revise(
             backbone,

@@ -8,8 +8,9 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor, nn
 
+from remask.kernels import Segments
 from remask.models import Backbone
-from remask.models.history import encode_rows, segments_from_boundaries
+from remask.models.history import encode_rows
 from remask.models.images.guidance import edit_layout, hidden_of_kept, without_image
 from remask.models.noise import MASKING, RATE, Noise
 from remask.training.dropout import Given, drop_conditions
@@ -58,7 +59,7 @@ class Learner(nn.Module):
         """What a batch counts in a step's mean: its positions, weighted, or its rows."""
         if self.config.kind != "rm":
             return len(batch.row_ids)
-        moving = int((batch.editable & (batch.revealed_at > 0)).sum())
+        moving = int((batch.editable & batch.segments.moves).sum())
         return int(batch.editable.sum()) + moving * (self.config.edit_weight - 1)
 
     def _given(self, batch: Batch, step: int) -> Given:
@@ -70,25 +71,17 @@ class Learner(nn.Module):
         return drop_conditions(batch, layout, self.config, noise)
 
     def _revision_loss(self, given: Given) -> OracleLoss:
-        batch = given.batch
+        batch, mask_id = given.batch, self.backbone.mask_id
         self._check_said(batch, batch.editable)
-        segments = segments_from_boundaries(
-            batch.target,
-            batch.wrong,
-            batch.masked_at,
-            batch.revealed_at,
-            batch.step,
-            self.backbone.mask_id,
-        )
         return oracle_loss(
             self.backbone.head,
             self._hidden(given, self._horizon),
-            state=segments.state_at(batch.step),
+            state=batch.segments.state_at(batch.segments.step),
             target=batch.target,
-            wrong=batch.wrong,
-            moves=batch.revealed_at > 0,
+            rejected=batch.segments.last_rejected(mask_id),
+            moves=batch.segments.moves,
             editable=batch.editable,
-            mask_id=self.backbone.mask_id,
+            mask_id=mask_id,
             vocab_size=self.backbone.vocab_size,
             config=self.config,
             least_chunks=self._least_chunks,
@@ -105,13 +98,13 @@ class Learner(nn.Module):
         rate = LOWEST_RATE + (1 - LOWEST_RATE) * noise.uniform(1, RATE)[:, 0]  # [B]
         is_masked = maskable & (noise.uniform(maskable.shape[1], MASKING) < rate[:, None])
         # A trajectory of one step: MASK now, the target next.
-        masked = replace(
-            batch,
-            wrong=batch.target,
-            masked_at=torch.zeros_like(batch.masked_at),
-            revealed_at=is_masked.to(batch.revealed_at.dtype),
-            step=torch.zeros_like(batch.step),
+        target = batch.target
+        segments = Segments(
+            torch.stack([torch.full_like(target, self.backbone.mask_id), target]),
+            is_masked[None].to(target.dtype),
+            torch.zeros_like(batch.segments.step),
         )
+        masked = replace(batch, segments=segments)
         return masked_loss(
             self.backbone.head,
             self._hidden(replace(given, batch=masked), 1),
@@ -129,12 +122,7 @@ class Learner(nn.Module):
         batch, weight = given.batch, self.backbone.token_embedding
         embeds = encode_rows(
             weight,
-            batch.target,
-            batch.wrong,
-            batch.masked_at,
-            batch.revealed_at,
-            batch.step,
-            mask_id=self.backbone.mask_id,
+            batch.segments,
             horizon=horizon,
             config=self.backbone.history,
             editable=batch.editable,

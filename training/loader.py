@@ -14,7 +14,7 @@ import itertools
 import queue
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,7 +24,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from remask.pipeline.trajectory import Bools, Ints
+from remask.kernels import Segments
+from remask.pipeline.moves import Bools, Ints
 from remask.training.shard_set import ShardSet
 
 MOST_LANES = 8
@@ -37,32 +38,39 @@ _SHARDS, _ROWS, _GROUPS = range(3)  # what is being shuffled
 
 @dataclass(frozen=True)
 class Batch:
-    """Trajectory rows as tensors: int32 [B, N] unless noted."""
+    """Trajectory rows as tensors."""
 
-    target: Tensor
-    wrong: Tensor
-    masked_at: Tensor
-    revealed_at: Tensor
-    step: Tensor
-    """[B]."""
+    segments: Segments[Tensor]
+    """Int32."""
     editable: Tensor
-    """Bool."""
+    """Bool, [B, N]."""
     is_token: Tensor
-    """Bool, false at padding."""
+    """Bool, [B, N]; false at padding."""
     row_ids: Tensor
     """Number of each row in the data set, int64 [B]."""
 
+    @property
+    def target(self) -> Tensor:
+        """Clean tokens x*, [B, N]."""
+        return self.segments.target
+
     def to(self, device: torch.device) -> "Batch":
-        moved = (x.to(device, non_blocking=True) for x in vars(self).values())
-        return Batch(*moved)
+        return self._map(lambda x: x.to(device, non_blocking=True))
+
+    def pin(self) -> "Batch":
+        return self._map(lambda x: x.pin_memory())
 
     def __getitem__(self, rows: slice | Tensor) -> "Batch":
         """Some rows, padded to the longest of them."""
         width = int(self.is_token[rows].sum(1).max())
-        return Batch(*(x[rows, :width] if x.ndim == 2 else x[rows] for x in vars(self).values()))
+        segments = self.segments[rows]
+        segments = Segments(segments.tokens[..., :width], segments.ends[..., :width], segments.step)
+        editable, is_token = (x[rows, :width] for x in (self.editable, self.is_token))
+        return Batch(segments, editable, is_token, self.row_ids[rows])
 
-    def pin(self) -> "Batch":
-        return Batch(*(x.pin_memory() for x in vars(self).values()))
+    def _map(self, function: Callable[[Tensor], Tensor]) -> "Batch":
+        editable, is_token, row_ids = map(function, (self.editable, self.is_token, self.row_ids))
+        return Batch(self.segments.map(function), editable, is_token, row_ids)
 
 
 @dataclass(frozen=True)
@@ -214,14 +222,10 @@ class Loader:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows as arrays: [B, N], or [B]."""
+    """Rows as arrays: trajectories, E [B, N], lengths and numbers [B]."""
 
-    target: Ints
-    wrong: Ints
-    masked_at: Ints
-    revealed_at: Ints
+    segments: Segments[Ints]
     editable: Bools
-    step: Ints
     lengths: Ints
     row_ids: Ints
 
@@ -234,21 +238,31 @@ class _Rows:
         if len(parts) == 1:
             return parts[0]
         width = max(int(part.lengths.max(initial=0)) for part in parts)
-        columns = zip(*(vars(part).values() for part in parts), strict=True)
-        return _Rows(*(_stack(arrays, width) for arrays in columns))
+        size = max(part.segments.num_segments for part in parts)
+        segments = [part.segments.widen(size) for part in parts]
+        return _Rows(
+            Segments(
+                _join([x.tokens for x in segments], width),
+                _join([x.ends for x in segments], width),
+                np.concatenate([x.step for x in segments]),
+            ),
+            _join([part.editable for part in parts], width),
+            np.concatenate([part.lengths for part in parts]),
+            np.concatenate([part.row_ids for part in parts]),
+        )
 
     def to_batches(self, size: int) -> list[Batch]:
         """Batches of so many rows, each padded to its own longest."""
-        grids = (self.target, self.wrong, self.masked_at, self.revealed_at)
+        segments = self.segments.map(lambda x: torch.from_numpy(x.astype(np.int32)))
+        width = self.editable.shape[1]
         tensors = (
-            *(torch.from_numpy(x.astype(np.int32)) for x in grids),
-            torch.from_numpy(self.step.astype(np.int32)),
             torch.from_numpy(np.ascontiguousarray(self.editable)),
-            torch.from_numpy(np.arange(self.target.shape[1]) < self.lengths[:, None]),
+            torch.from_numpy(np.arange(width) < self.lengths[:, None]),
             torch.from_numpy(self.row_ids.astype(np.int64)),
         )
-        batches = [Batch(*parts) for parts in zip(*(x.split(size) for x in tensors), strict=True)]
-        if (self.lengths == self.target.shape[1]).all():
+        parts = [slice(first, first + size) for first in range(0, len(self.lengths), size)]
+        batches = [Batch(segments[rows], *(x[rows] for x in tensors)) for rows in parts]
+        if (self.lengths == width).all():
             return batches
         return [batch[:] for batch in batches]
 
@@ -281,16 +295,11 @@ class _Lane:
     def _piece(self, shard: int, rows: range) -> _Rows:
         if self._file is None or shard != self._shard:
             self._shard, self._file = shard, self._shards.open(shard)
-        found = self._file.read(rows)
-        drawn = found.trajectories
+        read = self._file.read(rows)
         return _Rows(
-            drawn.target,
-            drawn.wrong,
-            drawn.masked_at,
-            drawn.revealed_at,
-            drawn.editable,
-            drawn.step,
-            found.examples.lengths,
+            read.segments,
+            read.examples.editable,
+            read.examples.lengths,
             self._shards.row_ids(shard, rows),
         )
 
@@ -355,13 +364,13 @@ def _by_lane(rows: range, rows_per_lane: int) -> Iterator[tuple[int, range]]:
         at = stop
 
 
-def _stack(arrays: tuple[NDArray, ...], width: int) -> NDArray:
-    if arrays[0].ndim == 1:
-        return np.concatenate(arrays)
-    out = np.zeros((sum(map(len, arrays)), width), arrays[0].dtype)
-    at = 0
-    for array in arrays:
-        kept = array[:, :width]
-        out[at : at + len(array), : kept.shape[1]] = kept
-        at += len(array)
+def _join(grids: list[NDArray], width: int) -> NDArray:
+    """Grids [..., B, N] one after another along B, with N = width; 0 at padding."""
+    num_rows = sum(grid.shape[-2] for grid in grids)
+    out = np.zeros((*grids[0].shape[:-2], num_rows, width), grids[0].dtype)
+    first = 0
+    for grid in grids:
+        kept = grid[..., :width]
+        out[..., first : first + grid.shape[-2], : kept.shape[-1]] = kept
+        first += grid.shape[-2]
     return out

@@ -37,7 +37,8 @@ class ObjectiveConfig:
     unlikelihood_weight: float = 0.0
     """Of -log(1 - p(MASK)) at positions that keep their target. For image edits."""
     ordering_weight: float = 0.0
-    """Of max(0, margin - log p(target) + log p(wrong)) at masked positions once wrong."""
+    """Weight of max(0, margin - log p(target) + log p(w)) at masked positions that were wrong; w is
+    the token that the position rejected last."""
     ordering_margin: float = 1.0
     text_dropout: float = 0.0
     """Share of rows that go without their instruction. For image edits that are to be guided."""
@@ -102,7 +103,7 @@ def oracle_loss(
     *,
     state: Tensor,
     target: Tensor,
-    wrong: Tensor,
+    rejected: Tensor,
     moves: Tensor,
     editable: Tensor,
     mask_id: int,
@@ -117,7 +118,7 @@ def oracle_loss(
         hidden: Final hidden states, [B, N, D].
         state: Tokens now, [B, N].
         target: Clean tokens x*, [B, N]; never MASK.
-        wrong: First tokens w, [B, N]; the target where there was none.
+        rejected: The token each position gave up last, [B, N]; the target where there is none.
         moves: Positions that do not simply keep their target, bool [B, N].
         editable: E, bool [B, N].
         mask_id: Id of the mask token.
@@ -128,16 +129,16 @@ def oracle_loss(
     Returns:
         The loss; 0 with empty parts when nothing is editable.
     """
-    state, target, wrong = state.long(), target.long(), wrong.long()
+    state, target, rejected = state.long(), target.long(), rejected.long()
     impossible = (target == mask_id) & editable
     if impossible.any():
         place = impossible.nonzero()[0].tolist()
         raise ValueError(f"target must not be MASK (mask_id {mask_id}), but is at {place}")
-    hidden, state, target, wrong, moves = (
-        x[editable] for x in (hidden, state, target, wrong, moves)
+    hidden, state, target, rejected, moves = (
+        x[editable] for x in (hidden, state, target, rejected, moves)
     )  # [P, ...]
     loss, correct, belief, unlikely, order = _in_chunks(
-        head, (hidden, state, target, wrong), mask_id, vocab_size, config, least_chunks
+        head, (hidden, state, target, rejected), mask_id, vocab_size, config, least_chunks
     )
     is_masked, is_kept = state == mask_id, state == target
     weight = torch.where(moves, config.edit_weight, 1.0)
@@ -147,7 +148,7 @@ def oracle_loss(
         unlikelihood = _mean(unlikely, is_kept & ~moves)
         total = total + config.unlikelihood_weight * unlikelihood
     if config.ordering_weight:
-        ordering = _mean(order, is_masked & (wrong != target))
+        ordering = _mean(order, is_masked & (rejected != target))
         total = total + config.ordering_weight * ordering
     return OracleLoss(
         total,
@@ -252,7 +253,9 @@ def _terms(
     With `again`, logits are not kept for the gradient but computed once more.
     """
 
-    def compute(hidden: Tensor, state: Tensor, target: Tensor, wrong: Tensor) -> tuple[Tensor, ...]:
+    def compute(
+        hidden: Tensor, state: Tensor, target: Tensor, rejected: Tensor
+    ) -> tuple[Tensor, ...]:
         logits = head(hidden).float()  # [P, V]
         log_probs = logits.log_softmax(-1)
 
@@ -273,13 +276,13 @@ def _terms(
         )
         # -log(1 - p) from log p; 1 - p is floored like every probability.
         unlikely = -torch.log((-torch.expm1(masked)).clamp(min=config.floor))
-        order = (config.ordering_margin - at(target) + at(wrong)).clamp(min=0)
+        order = (config.ordering_margin - at(target) + at(rejected)).clamp(min=0)
         return loss, acted == label, masked.exp(), unlikely, order
 
-    hidden, state, target, wrong = chunk
+    hidden, state, target, rejected = chunk
     if again and torch.is_grad_enabled():
-        return checkpoint(compute, hidden, state, target, wrong, use_reentrant=False)
-    return compute(hidden, state, target, wrong)
+        return checkpoint(compute, hidden, state, target, rejected, use_reentrant=False)
+    return compute(hidden, state, target, rejected)
 
 
 def _part(loss: Tensor, correct: Tensor, where: Tensor) -> Part:

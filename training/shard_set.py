@@ -10,7 +10,7 @@ import polars as pl
 
 from remask.pipeline import open_manifest
 from remask.pipeline.format.manifest import how_to_repair
-from remask.pipeline.format.parquet import SCHEMA_VERSION
+from remask.pipeline.format.parquet import READABLE_VERSIONS
 from remask.pipeline.format.rows import TrajectoryFile
 from remask.pipeline.runtime.storage import Storage, StorageError
 from remask.pipeline.trajectory import Ints
@@ -100,11 +100,12 @@ class ShardSet:
         return StorageError(f"{self._storage.path(path)} {problem}; {how_to_repair(self.uri)}")
 
     def _check(self, table: pl.DataFrame) -> None:
-        versions = table["schema_version"].unique().to_list()
-        if versions not in ([], [SCHEMA_VERSION]):
+        versions = set(table["schema_version"])
+        if not versions <= set(READABLE_VERSIONS):
             raise ValueError(
                 f"{self.uri} has schema version {max(versions)}, this reader takes "
-                f"{SCHEMA_VERSION}; remove the data set and make it anew with `remask build`"
+                f"{' and '.join(map(str, READABLE_VERSIONS))}; remove the data set and run "
+                "`remask build` again"
             )
         planned = max(table["num_shards"].to_list(), default=0)
         if len(table) < planned:

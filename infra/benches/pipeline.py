@@ -36,7 +36,7 @@ from remask.pipeline.runtime.memory import keep_memory
 from remask.pipeline.runtime.storage import Storage
 from remask.pipeline.source import read_examples
 from remask.pipeline.sources.sudoku import SudokuSource
-from remask.pipeline.trajectory import TrajectoryConfig, state_at
+from remask.pipeline.trajectory import TrajectoryConfig
 
 
 def main() -> None:
@@ -127,7 +127,7 @@ def build_by_rows(recipe: BuildRecipe, examples: str, *, with_states: bool) -> N
         target = list(example["target"])
         wrong, masked_at, revealed_at = list(target), [0] * 81, [0] * 81
         for i in chance.sample(range(81), chance.randint(low, high)):
-            if chance.random() < recipe.trajectories.wrong_share:
+            if chance.random() < recipe.trajectories.rules["wrong"]:
                 wrong[i] = chance.choice([d for d in range(1, 10) if d != target[i]])
                 masked_at[i] = chance.randint(1, horizon - 1)
             revealed_at[i] = chance.randint(masked_at[i] + 1, horizon)
@@ -154,26 +154,27 @@ def build_by_rows(recipe: BuildRecipe, examples: str, *, with_states: bool) -> N
 
 def bench_bytes(recipe: BuildRecipe) -> None:
     """Bytes per position, in memory and on disk, beside all T+1 states in the same types."""
-    print("bytes per position, boundaries beside all T + 1 states (ratio)")
+    print("bytes per position, segments beside all T + 1 states (ratio)")
     for horizon in (6, 64):
         law = dataclasses.replace(recipe.trajectories, horizon=horizon)
         changed = dataclasses.replace(recipe, trajectories=law)
         unit = shard_units(changed)[0]
         build_shard(make_plan(changed), 1, unit)
         data = Storage(changed.output).read(f"shards/{unit.name}.parquet")
-        drawn = decode_trajectories(data, unit.name).trajectories
-        arrays = (drawn.target, drawn.wrong, drawn.masked_at, drawn.revealed_at)
-        memory = sum(x.nbytes for x in arrays) / drawn.target.size
-        all_states = np.stack([state_at(drawn, k, 0) for k in range(horizon + 1)], 1)  # [B, T+1, N]
-        each = all_states.size / drawn.target.size  # T + 1
-        narrow = all_states.nbytes / drawn.target.size
+        rows = decode_trajectories(data, unit.name)
+        target, moves = rows.examples.target, rows.moves
+        arrays = (target, moves.at, moves.tokens, moves.ends)
+        memory = sum(x.nbytes for x in arrays) / target.size
+        all_states = rows.segments.states(horizon).swapaxes(0, 1)  # [B, T+1, N]
+        each = all_states.size / target.size  # T + 1
+        narrow = all_states.nbytes / target.size
         table = pq.read_table(pa.BufferReader(data))
         column = pa.array([x.tobytes() for x in all_states], pa.binary())
         table = table.select(["example_id", "step", "editable", "prompt_length"])
         out = io.BytesIO()
         table = table.append_column("states", column)
         pq.write_table(table, out, compression="zstd", use_dictionary=False)
-        disk, disk_states = (n / drawn.target.size for n in (len(data), len(out.getvalue())))
+        disk, disk_states = (n / target.size for n in (len(data), len(out.getvalue())))
         print(
             f"  T = {horizon:2}: memory {memory:.2f}; states {narrow:.2f} in the same type "
             f"({memory / narrow:.2f}), {4 * each:.0f} as int32 ({memory / 4 / each:.2f}), "

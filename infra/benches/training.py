@@ -32,7 +32,7 @@ from torch.nn import functional as F
 
 from remask.models import Backbone
 from remask.models.backbones.layers import PLAIN_LENGTH, mix
-from remask.models.history import HistoryConfig, encode_rows, segments_from_boundaries
+from remask.models.history import HistoryConfig, encode_rows
 from remask.pipeline import build
 from remask.pipeline.format import manifest, packing, parquet, rows
 from remask.pipeline.format.manifest import SHARDS
@@ -43,7 +43,7 @@ from remask.pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig
 from remask.pipeline.runtime.memory import keep_memory
 from remask.pipeline.runtime.storage import Storage
 from remask.pipeline.sources.sudoku import SudokuSource
-from remask.pipeline.trajectory import TrajectoryConfig, sample_trajectories
+from remask.pipeline.trajectory import TrajectoryConfig, sample_moves
 from remask.training.launch import free_port
 from remask.training.loader import Batch, Loader, Order, Prefetched
 from remask.training.objective import oracle_action
@@ -143,9 +143,7 @@ class BareLoop:
 
     def _loss(self, batch: Batch) -> Tensor:
         model = self._model
-        rows = (batch.target, batch.wrong, batch.masked_at, batch.revealed_at)
-        segments = segments_from_boundaries(*rows, batch.step, model.mask_id)
-        state = segments.state_at(batch.step)
+        state = batch.segments.state_at(batch.segments.step)
         embeds = embed(model, batch, self._horizon, model.history)
         hidden = model.hidden(embeds)[batch.editable]
         label = oracle_action(state, batch.target, model.mask_id)[batch.editable]
@@ -153,17 +151,7 @@ class BareLoop:
 
 
 def embed(model: Backbone, batch: Batch, horizon: int, history: HistoryConfig) -> Tensor:
-    return encode_rows(
-        model.token_embedding,
-        batch.target,
-        batch.wrong,
-        batch.masked_at,
-        batch.revealed_at,
-        batch.step,
-        mask_id=model.mask_id,
-        horizon=horizon,
-        config=history,
-    )
+    return encode_rows(model.token_embedding, batch.segments, horizon=horizon, config=history)
 
 
 def bench_history(
@@ -265,12 +253,12 @@ def write_lists(uri: str) -> str:
     shards = ShardSet(uri, "train")
     folder = f"{uri}/lists"
     for i, size in enumerate(shards.sizes):
-        found = shards.open(i).read(range(int(size))).trajectories
-        columns = {
-            name: pa.array(list(getattr(found, name).astype(np.int32)))
-            for name in ("target", "wrong", "masked_at", "revealed_at")
-        }
-        columns["step"] = pa.array(found.step.astype(np.int32))
+        segments = shards.open(i).read(range(int(size))).segments
+        wrong, _, target = segments.tokens
+        end_2, end_1 = segments.ends
+        grids = {"target": target, "wrong": wrong, "end_2": end_2, "end_1": end_1}
+        columns = {name: pa.array(list(x.astype(np.int32))) for name, x in grids.items()}
+        columns["step"] = pa.array(segments.step.astype(np.int32))
         out = io.BytesIO()
         pq.write_table(pa.table(columns), out, compression="zstd")
         Storage(folder).write(f"{i:05d}.parquet", out.getvalue())
@@ -462,12 +450,13 @@ def write_text(uri: str) -> None:
     law, shape = TrajectoryConfig(noisy_rate=(0.1, 0.6)), (1024, 128)
     target = rng.integers(0, 8191, shape).astype(np.uint16)
     editable = np.broadcast_to(np.arange(128) >= 32, shape).copy()
-    drawn = sample_trajectories(target, editable, Uniform(vocabulary.allowed), law, rng)
+    proposal, mask_id = Uniform(vocabulary.allowed), vocabulary.mask_id
+    moves = sample_moves(target, editable, proposal, law, rng, mask_id=mask_id)
     lengths = np.full(1024, 128)
     examples = Examples(
         [str(i) for i in range(1024)], target, editable, lengths, lengths, vocabulary
     )
-    data = encode_trajectories(TrajectoryRows(examples, drawn, law.horizon))
+    data = encode_trajectories(TrajectoryRows(examples, moves, law.horizon))
     storage, path = Storage(uri), f"{SHARDS}/train-00000-00.parquet"
     storage.write(path, data)
     row = dict(manifest.EMPTY_ROW)

@@ -3,7 +3,7 @@
 A checksum says that bytes are those that were written, not that they are rows: a data set may come
 from anybody. Training indexes tables by these numbers, on a GPU without any check. Numbers are
 looked at in the form they are stored in, where only the positions that move have any, so that it
-costs little; `check_trajectories` is the same law on whole grids.
+costs little.
 """
 
 import itertools
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from remask.pipeline.trajectory import Bools, Ints, Noise
+from remask.pipeline.moves import Bools, Ints, Moves
 
 LARGEST_VOCABULARY = 1 << 31
 BINARY = (pa.types.is_binary, pa.types.is_fixed_size_binary)
@@ -66,7 +66,7 @@ def check_tokens(values: Ints, lengths: Ints, prompt_lengths: Ints, meta: dict[s
         prompt_lengths: [B].
         meta: The file's.
     """
-    _check_ids("target", values, meta)
+    _check_targets(values, meta)
     if len(prompt_lengths) and (prompt_lengths.min() < 0 or (prompt_lengths > lengths).any()):
         row = int(np.flatnonzero((prompt_lengths < 0) | (prompt_lengths > lengths))[0])
         raise ValueError(
@@ -81,40 +81,39 @@ def check_sizes(name: str, sizes: Ints, wanted: Ints) -> None:
         raise ValueError(f"{name} has {sizes[row]} values in row {row}, not {wanted[row]}")
 
 
-def check_noise(noise: Noise, editable: Bools, meta: dict[str, Any], *, all_editable: bool) -> None:
+def check_moves(moves: Moves, editable: Bools, meta: dict[str, Any], *, all_editable: bool) -> None:
     """Raise ValueError at positions that move as no trajectory does.
 
     Args:
-        noise: As it is stored: boundaries for each position that moves, in order, and a wrong token
-            for each that starts visible.
+        moves: As they are stored.
         editable: E, bool [B, N].
         meta: The file's.
         all_editable: Is E all there is? Then nothing outside it can move.
     """
-    for name, values, places in (
-        ("masked_at", noise.masked_at, noise.at),
-        ("revealed_at", noise.revealed_at, noise.at),
-        ("wrong", noise.wrong, noise.visible),
-    ):
-        if values.size != places.size:
-            raise ValueError(f"{name} has {values.size} values for {places.size} positions")
-    _check_ids("wrong", noise.wrong, meta)
-    if not all_editable and not editable.ravel()[noise.at].all():
+    if moves.count.sum() != moves.at.size or len(moves.count) != len(editable):
+        raise ValueError(f"ends have {moves.count.sum()} values for {moves.at.size} positions")
+    if not all_editable and not editable.ravel()[moves.at].all():
         raise ValueError("a position moves that is not editable")
-    if (noise.masked_at >= noise.revealed_at).any():
-        raise ValueError("a position is revealed before it is masked")
-    for name, values in (("revealed_at", noise.revealed_at), ("step", noise.step)):
+    for older, newer in itertools.pairwise(moves.ends):
+        if ((older >= newer) & (older > 0)).any():
+            raise ValueError("a segment ends after the next one")
+    if not moves.ends[-1].all():
+        raise ValueError("a position that moves has no segment before its target")
+    for name, values in (("end_1", moves.ends[-1]), ("step", moves.step)):
         if int(values.max(initial=0)) > meta["horizon"]:
             raise ValueError(
                 f"{name} must not exceed horizon {meta['horizon']}, got {values.max()}"
             )
 
 
-def _check_ids(name: str, ids: Ints, meta: dict[str, Any]) -> None:
-    if not ids.size:
-        return
-    largest, mask_id = int(ids.max()), meta["mask_id"]
-    if largest >= meta["size"]:
-        raise ValueError(f"{name} has the id {largest}, of a vocabulary of {meta['size']}")
-    if mask_id <= largest and (not ids.min() if mask_id == 0 else (ids == mask_id).any()):
-        raise ValueError(f"{name} must not be MASK ({mask_id})")
+def check_ids(name: str, ids: Ints, meta: dict[str, Any]) -> None:
+    """Raise ValueError at ids outside the vocabulary."""
+    if ids.size and int(ids.max()) >= meta["size"]:
+        raise ValueError(f"{name} has the id {ids.max()}, of a vocabulary of {meta['size']}")
+
+
+def _check_targets(ids: Ints, meta: dict[str, Any]) -> None:
+    check_ids("target", ids, meta)
+    mask_id = meta["mask_id"]
+    if ids.size and (not ids.min() if mask_id == 0 else (ids == mask_id).any()):
+        raise ValueError(f"target must not be MASK ({mask_id})")

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from remask.models.checkpoints.folder import check_inside
+from remask.pipeline.rules import RECORDED, RULES
 from remask.pipeline.runtime.storage import Storage, StorageError
 
 MANIFEST, ROWS, SHARDS = "manifest.parquet", "rows", "shards"
@@ -38,6 +39,7 @@ SCHEMA: dict[str, Any] = {
     "k": pl.Int32,
     "probe_mode": pl.String,
     "horizon": pl.Int32,
+    "segments": pl.Int32,  # S
     "vocab_size": pl.Int32,
     "mask_id": pl.Int32,
     "rows": pl.Int64,
@@ -45,11 +47,10 @@ SCHEMA: dict[str, Any] = {
     "tokens": pl.Int64,
     "longest": pl.Int32,  # tokens of a row at most
     "editable": pl.Int64,
-    "keep": pl.Int64,
-    "mask": pl.Int64,
-    "wrong": pl.Int64,
-    "doubt": pl.Int64,
-    "mean_tv": pl.Float64,  # to the uniform proposal, over editable positions
+    "keep": pl.Int64,  # editable positions that follow each rule
+    **dict.fromkeys((*RULES, RECORDED), pl.Int64),
+    "wrong_segments": pl.Int64,
+    "mean_tv": pl.Float64,  # of a wrong segment to the uniform proposal, over editable positions
     "shift": pl.Float64,  # mean over rows of |E| · Σ TV, which the Layer-3 bound needs
     "bytes": pl.Int64,
     "sha256": pl.String,
@@ -120,7 +121,7 @@ def read_files(storage: Storage) -> ManifestFiles:
     names = sorted(f"{ROWS}/{x}" for x in storage.names(ROWS) if x.endswith(".json"))
     for name, data in zip(names, storage.read_all(names), strict=True):
         try:
-            row = check_row(json.loads(data))
+            row = check_row(_upgraded_row(json.loads(data)))
             if name != _row_name(row["shard"]):
                 raise ValueError(f"it is the row of {row['shard']!r}")
             late.append(row)
@@ -133,7 +134,7 @@ def _read_manifest(data: bytes) -> pl.DataFrame:
     # By Arrow, and looked through: Polars panics at some damaged files, and at text that is none.
     read = pq.read_table(pa.BufferReader(data))
     read.validate(full=True)
-    table = pl.DataFrame(read)
+    table = _upgraded(pl.DataFrame(read))
     if table.schema != pl.Schema(SCHEMA):
         lacking = sorted({*SCHEMA} - {*table.columns})
         raise ValueError(f"it lacks the columns {lacking}" if lacking else "its columns differ")
@@ -142,6 +143,21 @@ def _read_manifest(data: bytes) -> pl.DataFrame:
     if table["shard"].n_unique() != len(table):
         raise ValueError("a shard has two rows")
     return table
+
+
+def _upgraded_row(row: Any) -> Any:
+    """A manifest row of schema 3, in which paths had at most three segments, as one of today."""
+    if not isinstance(row, dict) or row.get("schema_version") != 3:
+        return row
+    row = {"relapse": 0, "relapse2": 0, RECORDED: 0, "segments": 3} | row
+    row["wrong_segments"] = row.get("wrong")
+    return {name: row[name] for name in (*SCHEMA, *row) if name in row}
+
+
+def _upgraded(table: pl.DataFrame) -> pl.DataFrame:
+    rows = [_upgraded_row(row) for row in table.iter_rows(named=True)]
+    is_old = 3 in table["schema_version"] if "schema_version" in table.columns else False
+    return pl.DataFrame(rows, schema_overrides=SCHEMA) if is_old else table
 
 
 def check_row(row: Any) -> dict[str, Any]:

@@ -12,7 +12,9 @@ import pyarrow.parquet as pq
 from remask.pipeline.format.checks import check_columns, check_table
 from remask.pipeline.runtime.storage import StorageError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
+READABLE_VERSIONS = (3, SCHEMA_VERSION)
+"""Schema versions of trajectories that can be read."""
 ROW_GROUP = 8192
 META = b"remask"
 RAW = ("noisy",)
@@ -41,7 +43,9 @@ def to_parquet(columns: Columns, meta: dict[str, Any]) -> bytes:
 class ParquetRows:
     """A file in memory that holds rows of one kind; `where` names it in errors."""
 
-    def __init__(self, data: bytes, kind: str, columns: Sequence[str], where: str) -> None:
+    def __init__(
+        self, data: bytes, kind: str, where: str, *, versions: Sequence[int] = (SCHEMA_VERSION,)
+    ) -> None:
         self._where = where
         with self.named():
             self._file = pq.ParquetFile(pa.BufferReader(data))
@@ -51,15 +55,12 @@ class ParquetRows:
         self.meta: dict[str, Any] = meta if isinstance(meta, dict) else {}
         if self.meta.get("kind") != kind:
             raise StorageError(f"{where} does not hold {kind}")
-        if self.meta.get("schema") != SCHEMA_VERSION:
+        if self.meta.get("schema") not in versions:
             raise StorageError(
                 f"{where} has schema version {self.meta.get('schema')}, this reader takes "
-                f"{SCHEMA_VERSION}; rebuild it with `remask build`"
+                f"{' and '.join(map(str, versions))}; rebuild it with `remask build`"
             )
-        if schema.names != list(columns):
-            raise StorageError(
-                f"{where} has columns {schema.names}; remove it and run the build again"
-            )
+        self.column_names: list[str] = schema.names
         with self.named():
             check_columns(schema)
         self._edges = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])

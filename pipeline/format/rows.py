@@ -2,17 +2,22 @@
 
     example_id      text
     target          x*, an id per position
-    noisy           a bit per position: does it move at all, revealed_at > 0?
-    wrong           an id for each noisy position that starts visible: masked_at > 0
-    masked_at       β of each noisy position
-    revealed_at     μ of each noisy position
+    noisy           a bit per position: does it ever show anything but its target?
+    end_1           of each noisy position, the step at which its target appears
+    token_1         what each noisy position shows until then
+    end_2, token_2  the same of the segment before; of a position that has none, end 0 and no token
+    ...             up to end_{S-1}, token_{S-1}
     step            t
     editable        a bit per position; null when it is all positions from prompt_length on
     prompt_length   positions of the condition
 
-A file of examples has the columns without the trajectory's. What a position's other columns would
-be follows: 0, and the target. The file's metadata says how many bits ids and boundaries have, so
-`decode` needs nothing else.
+Segments are counted backwards from the target, so that a column means the same in files of any S.
+A token column in which every segment shows MASK is left out: under the paper's rules, `token_1`. A
+file of examples has the columns without the trajectory's. The file's metadata gives S and the bits
+of ids and ends, so `decode` needs nothing else.
+
+Schema 3 had S = 3, with `revealed_at` for end_1, `masked_at` for end_2 and `wrong` for token_2; it
+is read as such.
 """
 
 import hashlib
@@ -25,7 +30,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from remask.pipeline.format.checks import check_meta, check_noise, check_tokens
+from remask.kernels import Segments
+from remask.pipeline.format.checks import check_ids, check_meta, check_moves, check_tokens
 from remask.pipeline.format.packing import (
     bits_for,
     pack,
@@ -35,16 +41,14 @@ from remask.pipeline.format.packing import (
     unpack_bits,
     within,
 )
-from remask.pipeline.format.parquet import Columns, ParquetRows, to_parquet
+from remask.pipeline.format.parquet import READABLE_VERSIONS, Columns, ParquetRows, to_parquet
+from remask.pipeline.moves import Bools, Ints, Moves
 from remask.pipeline.runtime.storage import Storage
-from remask.pipeline.trajectory import Bools, Ints, Noise, Trajectories, state_at
 
 EXAMPLE_COLUMNS = ("example_id", "target", "editable", "prompt_length")
-TRAJECTORY_COLUMNS = (
-    *EXAMPLE_COLUMNS[:2],
-    *("noisy", "wrong", "masked_at", "revealed_at", "step"),
-    *EXAMPLE_COLUMNS[2:],
-)
+SCHEMA_3_NAMES = {"end_1": "revealed_at", "end_2": "masked_at", "token_2": "wrong"}
+MAX_SEGMENTS = 256
+"""Segments of a position in a file."""
 
 
 @dataclass(frozen=True)
@@ -120,37 +124,44 @@ class Examples:
 
 @dataclass(frozen=True)
 class TrajectoryRows:
-    """A shard's rows in memory: its examples and one trajectory for each."""
+    """A shard's rows in memory: its examples and the trajectory of each."""
 
     examples: Examples
-    trajectories: Trajectories
+    moves: Moves
     horizon: int
+
+    @cached_property
+    def segments(self) -> Segments[Ints]:
+        """The trajectories of all positions, padding included."""
+        return self.moves.over(self.examples.target)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One sequence of a shard, [N] arrays."""
+    """One sequence of a shard."""
 
     example_id: str
-    target: Ints
-    wrong: Ints
-    masked_at: Ints
-    revealed_at: Ints
+    tokens: Ints
+    """[S, N]; the last ones are the target."""
+    ends: Ints
+    """Step at which each segment but the last ends, [S-1, N]."""
     step: int
     editable: Bools
+    """[N]."""
     prompt_length: int
     horizon: int
     mask_id: int
 
+    @property
+    def target(self) -> Ints:
+        """Clean tokens x*, [N]."""
+        return self.tokens[-1]
+
 
 def states(row: Row) -> Ints:
     """A row expanded to its T+1 states, [T+1, N]."""
-    one = Trajectories(
-        *(x[None] for x in (row.target, row.wrong, row.masked_at, row.revealed_at)),
-        step=np.array([row.step]),
-        editable=row.editable[None],
-    )
-    return np.concatenate([state_at(one, k, row.mask_id) for k in range(row.horizon + 1)])
+    segments = Segments(row.tokens[:, None], row.ends[:, None], np.array([row.step]))
+    return segments.states(row.horizon)[:, 0]
 
 
 def hash_share(key: bytes) -> float:
@@ -186,30 +197,44 @@ def example_columns(examples: Examples) -> Columns:
 
 def encode_trajectories(rows: TrajectoryRows) -> bytes:
     """Trajectories to the bytes of a Parquet file, the same bytes every time."""
-    columns = example_columns(rows.examples)
-    return encode_noise(rows.examples, columns, rows.trajectories.noise(), rows.horizon)
+    return encode_moves(rows.examples, example_columns(rows.examples), rows.moves, rows.horizon)
 
 
-def encode_noise(examples: Examples, columns: Columns, noise: Noise, horizon: int) -> bytes:
+def encode_moves(examples: Examples, columns: Columns, moves: Moves, horizon: int) -> bytes:
     """The same, from the columns of the examples and what the trajectories add to them."""
     noisy = np.zeros(examples.target.shape, np.bool_)
-    noisy.ravel()[noise.at] = True
-    visible = np.concatenate([[0], np.cumsum(noise.masked_at > 0)])  # how many before each
-    ends = np.cumsum(noise.count)
-    num_visible = visible[ends] - visible[ends - noise.count]  # [B]
+    noisy.ravel()[moves.at] = True
     vocabulary, bits = examples.vocabulary, bits_for(horizon)
-    columns = {
-        **columns,
-        "noisy": pack_bits(noisy, examples.lengths),
-        "wrong": pack(noise.wrong, num_visible, vocabulary.bits),
-        "masked_at": pack(noise.masked_at, noise.count, bits),
-        "revealed_at": pack(noise.revealed_at, noise.count, bits),
-        "step": pa.array(noise.step, pa.uint16()),
-    }
+    added: dict[str, pa.Array] = {"noisy": pack_bits(noisy, examples.lengths)}
+    for i, (end, token) in enumerate(zip(moves.ends[::-1], moves.tokens[::-1], strict=True), 1):
+        added[f"end_{i}"] = pack(end, moves.count, bits)
+        shown, count = _of_segments(token, end, moves.count)
+        if (shown != vocabulary.mask_id).any():
+            added[f"token_{i}"] = pack(shown, count, vocabulary.bits)
+    added["step"] = pa.array(moves.step, pa.uint16())
+    meta = {"horizon": horizon, "end_bits": bits, "segments": len(moves.ends) + 1}
     return to_parquet(
-        {name: columns[name] for name in TRAJECTORY_COLUMNS},
-        {"kind": "trajectories", **vocabulary.meta, "horizon": horizon, "boundary_bits": bits},
+        {**_first(columns), **added, **_last(columns)},
+        {"kind": "trajectories", **vocabulary.meta, **meta},
     )
+
+
+def _of_segments(token: Ints, end: Ints, count: Ints) -> tuple[Ints, Ints]:
+    """The tokens of the segments that are not empty, and how many each row has, [B]."""
+    is_shown = end > 0
+    if is_shown.all():
+        return token, count
+    before = np.concatenate([[0], np.cumsum(is_shown)])
+    last = np.cumsum(count)
+    return token[is_shown], before[last] - before[last - count]
+
+
+def _first(columns: Columns) -> Columns:
+    return {name: columns[name] for name in EXAMPLE_COLUMNS[:2]}
+
+
+def _last(columns: Columns) -> Columns:
+    return {name: columns[name] for name in EXAMPLE_COLUMNS[2:]}
 
 
 def decode_trajectories(data: bytes, where: str) -> TrajectoryRows:
@@ -222,8 +247,10 @@ class ExampleFile:
     """An encoded file of examples."""
 
     def __init__(self, data: bytes, where: str) -> None:
-        self._file = ParquetRows(data, "examples", EXAMPLE_COLUMNS, where)
+        self._file = ParquetRows(data, "examples", where)
         with self._file.named():
+            if list(self._file.column_names) != list(EXAMPLE_COLUMNS):
+                raise ValueError(f"it has the columns {self._file.column_names}")
             _check_meta(self._file.meta, "skipped")
 
     @cached_property
@@ -242,9 +269,17 @@ class TrajectoryFile:
     """An encoded shard that is read a part at a time."""
 
     def __init__(self, data: bytes, where: str) -> None:
-        self._file = ParquetRows(data, "trajectories", TRAJECTORY_COLUMNS, where)
+        self._file = ParquetRows(data, "trajectories", where, versions=READABLE_VERSIONS)
         with self._file.named():
-            _check_meta(self._file.meta, "horizon", "boundary_bits")
+            if self._file.meta["schema"] == 3:
+                self._file.meta["end_bits"] = self._file.meta.get("boundary_bits")
+                self._file.meta["segments"] = 3
+            _check_meta(self._file.meta, "horizon", "end_bits", "segments")
+            size = self._file.meta["segments"]
+            if not 2 <= size <= MAX_SEGMENTS:
+                raise ValueError(f"segments must lie in 2 .. {MAX_SEGMENTS}, got {size}")
+            self._names = SCHEMA_3_NAMES if self._file.meta["schema"] == 3 else {}
+            _check_names(self._file.column_names, size, self._names)
 
     @property
     def num_rows(self) -> int:
@@ -255,9 +290,8 @@ class TrajectoryFile:
         table, meta = self._file.table(rows), self._file.meta
         with self._file.named():
             examples = _examples(table, meta)
-            noise = _noise(table, examples, meta)
-        drawn = noise.over(examples.target, examples.editable)
-        return TrajectoryRows(examples, drawn, meta["horizon"])
+            moves = _moves(table, examples, meta, self._names)
+        return TrajectoryRows(examples, moves, meta["horizon"])
 
 
 def read_rows(uri: str) -> Iterator[Row]:
@@ -265,26 +299,34 @@ def read_rows(uri: str) -> Iterator[Row]:
     folder, _, name = uri.rpartition("/")
     storage = Storage(folder or ".")
     shard = decode_trajectories(storage.read(name), uri)
-    examples, drawn = shard.examples, shard.trajectories
+    examples, segments = shard.examples, shard.segments
     for i, example_id in enumerate(examples.example_ids):
         kept = slice(0, int(examples.lengths[i]))
         yield Row(
             example_id,
-            drawn.target[i, kept],
-            drawn.wrong[i, kept],
-            drawn.masked_at[i, kept],
-            drawn.revealed_at[i, kept],
-            int(drawn.step[i]),
-            drawn.editable[i, kept],
+            segments.tokens[:, i, kept],
+            segments.ends[:, i, kept],
+            int(segments.step[i]),
+            examples.editable[i, kept],
             int(examples.prompt_lengths[i]),
             shard.horizon,
             examples.vocabulary.mask_id,
         )
 
 
+def _check_names(names: Sequence[str], num_segments: int, renamed: dict[str, str]) -> None:
+    """Raise ValueError unless a file has a trajectory's columns, token columns as it likes."""
+    segments = range(1, num_segments)
+    needed = {*EXAMPLE_COLUMNS, "noisy", "step", *(f"end_{i}" for i in segments)}
+    allowed = needed | {f"token_{i}" for i in segments}
+    needed, allowed = ({renamed.get(x, x) for x in group} for group in (needed, allowed))
+    if len(set(names)) != len(names) or not needed <= set(names) <= allowed:
+        raise ValueError(f"it has the columns {list(names)}")
+
+
 def _check_meta(meta: dict[str, Any], *numbers: str) -> None:
     check_meta(meta, *numbers)
-    for name, largest in (("id_bits", meta["size"] - 1), ("boundary_bits", meta.get("horizon"))):
+    for name, largest in (("id_bits", meta["size"] - 1), ("end_bits", meta.get("horizon"))):
         if largest is not None and meta[name] != bits_for(largest):
             raise ValueError(f"numbers up to {largest} have {bits_for(largest)} bits as {name}")
 
@@ -306,27 +348,60 @@ def _examples(columns: Columns | pa.Table, meta: dict[str, Any]) -> Examples:
     )
 
 
-def _noise(table: pa.Table, examples: Examples, meta: dict[str, Any]) -> Noise:
-    """What moves, checked; ValueError says what is wrong."""
-    bits = meta["boundary_bits"]
+def _moves(
+    table: pa.Table, examples: Examples, meta: dict[str, Any], renamed: dict[str, str]
+) -> Moves:
+    """The positions that move, checked; ValueError says what is wrong."""
     at = np.flatnonzero(unpack_bits(table["noisy"], examples.lengths, examples.target.shape[1]))
-    masked_at, count = unpack(table["masked_at"], bits)
-    is_visible = np.flatnonzero(masked_at > 0)
-    if len(is_visible) and is_visible[-1] >= len(at):
-        raise ValueError(f"masked_at has {len(masked_at)} values for {len(at)} positions")
-    noise = Noise(
+    size = meta["segments"] - 1
+    count, ends, tokens = None, [], []
+    for i in range(size, 0, -1):
+        name = renamed.get(f"end_{i}", f"end_{i}")
+        end, count = unpack(table[name], meta["end_bits"])
+        if end.size != at.size:
+            raise ValueError(f"{name} has {end.size} values for {at.size} positions")
+        name = renamed.get(f"token_{i}", f"token_{i}")
+        column = table[name] if name in table.column_names else None
+        ends.append(end)
+        tokens.append(_tokens(name, column, end, at, examples, meta))
+    moves = Moves(
         at=at,
-        count=count,
-        masked_at=masked_at,
-        revealed_at=unpack(table["revealed_at"], bits)[0],
-        visible=at[is_visible],
-        wrong=unpack(table["wrong"], meta["id_bits"])[0],
+        count=np.zeros(0, np.int64) if count is None else count,
+        tokens=np.stack(tokens),
+        ends=np.stack(ends),
         step=table["step"].to_numpy(),
     )
     is_usual = table["editable"].null_count == len(table)
     all_editable = is_usual and not examples.prompt_lengths.any()
-    check_noise(noise, examples.editable, meta, all_editable=all_editable)
-    return noise
+    check_moves(moves, examples.editable, meta, all_editable=all_editable)
+    return moves
+
+
+def _tokens(
+    name: str,
+    column: pa.ChunkedArray | None,
+    end: Ints,
+    at: Ints,
+    examples: Examples,
+    meta: dict[str, Any],
+) -> Ints:
+    """What one segment of each moving position shows, [P]: the target where it is empty, MASK where
+    the file has no column for it."""
+    is_shown = end > 0
+    if column is None:
+        mask_id = examples.target.dtype.type(meta["mask_id"])
+        if is_shown.all():
+            return np.full(at.size, mask_id)
+        return np.where(is_shown, mask_id, examples.target.ravel()[at])
+    values, _ = unpack(column, meta["id_bits"])
+    if values.size != np.count_nonzero(is_shown):
+        raise ValueError(
+            f"{name} has {values.size} values for {np.count_nonzero(is_shown)} positions"
+        )
+    check_ids(name, values, meta)
+    tokens = examples.target.ravel()[at]
+    tokens[is_shown] = values
+    return tokens
 
 
 class _Strings(Sequence[str]):

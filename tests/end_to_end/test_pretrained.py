@@ -104,7 +104,7 @@ def test_a_published_model_goes_all_the_way(pretrained, tmp_path, monkeypatch):
     recipe = BuildRecipe(
         output=str(tmp_path / "data"),
         source=source,
-        trajectories=TrajectoryConfig(horizon=6, noisy_rate=(0.1, 0.4), wrong_share=0.7),
+        trajectories=TrajectoryConfig(horizon=6, noisy_rate=(0.1, 0.4)),
         proposal=ProposalConfig(kind="top_k", backbone=str(folder), k=5, mode="masked"),
         replicas=8,
         run=RunConfig(workers=0),
@@ -119,7 +119,7 @@ def test_a_published_model_goes_all_the_way(pretrained, tmp_path, monkeypatch):
     special = set(frozen.excluded_ids) | {frozen.mask_id}
     for shard in shards["path"]:
         for row in read_rows(f"{recipe.output}/{shard}"):
-            wrong = row.wrong[row.masked_at > 0]
+            wrong = row.tokens[0][row.ends[0] > 0]
             assert not special & set(wrong.tolist())
 
     run_together([

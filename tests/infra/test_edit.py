@@ -40,7 +40,7 @@ def made(tmp_path_factory):
     save(LuminaMDM(config, HistoryConfig(decay=0.5, positions="editable")), folder / "model")
     for source_in in ("canvas", "prompt"):
         source = dataclasses.replace(edits, source_in=source_in)
-        rule = TrajectoryConfig(noisy_rate=(1.0, 1.0), wrong_share=1.0)
+        rule = TrajectoryConfig(noisy_rate=(1.0, 1.0), rules={"wrong": 1.0})
         recipe = BuildRecipe(output="data", source=source, trajectories=rule)
         (folder / f"{source_in}.yaml").write_text(yaml.safe_dump(plain(recipe)))
     Image.fromarray(shown[0].source).save(folder / "scene.png")

@@ -42,7 +42,10 @@ RECIPES = {
                 "response": "{answer}",
                 "max_length": 64,
             },
-            "trajectories": {"noisy_rate": [0.05, 0.5], "wrong_share": 0.7},
+            "trajectories": {
+                "noisy_rate": [0.05, 0.5],
+                "rules": {"wrong": 0.6, "mask": 0.3, "relapse": 0.1},
+            },
         },
         {
             "output": "data",

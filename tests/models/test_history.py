@@ -6,10 +6,11 @@ from itertools import product
 import pytest
 import torch
 
+from remask.kernels import Segments
 from remask.models import HistoryConfig
 from remask.models.config import from_mapping
-from remask.models.history import HistoryState, encode_rows, normalise, segments_from_boundaries
-from tests.kernels.conftest import draw_rows
+from remask.models.history import HistoryState, encode_rows, normalise
+from tests.kernels.conftest import draw_segments
 
 MASK, VOCAB, WIDTH, HORIZON = 0, 7, 8, 6
 VARIANTS = ["none", "hr", "hr+decay", "hr+decay+her", "absolute"]
@@ -47,10 +48,10 @@ def rms_normalised(x):
 @pytest.mark.parametrize("window", [None, 0, 2])
 def test_training_and_decoding_equal_the_sum(weight, variant, window):
     config = HistoryConfig(variant=variant, decay=0.7, window=window)
-    rows = draw_rows(4, 5, VOCAB, HORIZON)
-    trained = encode_rows(weight, *rows, mask_id=MASK, horizon=HORIZON, config=config)
-    for b, step in enumerate(rows[4].tolist()):
-        states = segments_from_boundaries(*rows, MASK)[b : b + 1].states(step)[:, 0]
+    segments = Segments(*draw_segments(4, 5, VOCAB, HORIZON, num_segments=5))
+    trained = encode_rows(weight, segments, horizon=HORIZON, config=config)
+    for b, step in enumerate(segments.step.tolist()):
+        states = segments[b : b + 1].states(step)[:, 0]
         expected = rms_normalised(expected_sum(weight, states, variant, 0.7, window))
         running = HistoryState(config, weight)
         for state in states:
@@ -97,11 +98,11 @@ def test_released_switches_equal_their_definition_in_training_and_decoding(
     config = HistoryConfig(
         decay=0.7, window=3, norm=norm, rotation=rotation, fade_from=fade_from, positions="editable"
     )
-    rows, editable = draw_rows(4, 5, VOCAB, HORIZON), torch.arange(20).view(4, 5) % 3 > 0
-    laws = {"mask_id": MASK, "horizon": HORIZON, "config": config}
-    trained = encode_rows(weight, *rows, **laws, editable=editable)
-    for b, step in enumerate(rows[4].tolist()):
-        states = segments_from_boundaries(*rows, MASK)[b : b + 1].states(step)[:, 0]
+    segments = Segments(*draw_segments(4, 5, VOCAB, HORIZON))
+    editable = torch.arange(20).view(4, 5) % 3 > 0
+    trained = encode_rows(weight, segments, horizon=HORIZON, config=config, editable=editable)
+    for b, step in enumerate(segments.step.tolist()):
+        states = segments[b : b + 1].states(step)[:, 0]
         expected = by_definition(weight, states, editable[b], config)
         running = HistoryState(config, weight, editable[b : b + 1])
         for state in states:
@@ -111,19 +112,19 @@ def test_released_switches_equal_their_definition_in_training_and_decoding(
 
 
 def test_prompts_get_exactly_their_embedding_and_the_rest_exactly_the_same(weight):
-    rows, editable = draw_rows(6, 5, VOCAB, HORIZON), torch.arange(30).view(6, 5) % 2 > 0
-    laws = {"mask_id": MASK, "horizon": HORIZON}
+    segments = Segments(*draw_segments(6, 5, VOCAB, HORIZON))
+    editable = torch.arange(30).view(6, 5) % 2 > 0
     part, whole = (
         encode_rows(
             weight,
-            *rows,
-            **laws,
+            segments,
+            horizon=HORIZON,
             config=HistoryConfig(norm="match", positions=p),
             editable=editable,
         )
         for p in ("editable", "all")
     )
-    state = segments_from_boundaries(*rows, MASK).state_at(rows[4])
+    state = segments.state_at(segments.step)
     assert torch.equal(part[~editable], weight[state][~editable])
     assert torch.equal(part[editable], whole[editable])
     assert not torch.equal(part[~editable], whole[~editable])
@@ -195,11 +196,9 @@ def test_without_history_pretrained_backbones_get_exactly_their_own_input(weight
     ids = torch.tensor([[1, 4, 6, 0]])
     first = HistoryState(config, weight).update(ids)
     assert torch.equal(first, weight[ids])
-    rows = (ids.clamp(min=1), ids.clamp(min=1), torch.zeros_like(ids), torch.zeros_like(ids))
-    at_start = encode_rows(
-        weight, *rows, torch.tensor([0]), mask_id=MASK, horizon=HORIZON, config=config
-    )
-    assert torch.equal(at_start, weight[rows[0]])
+    still = Segments(ids[None], ids.new_zeros(0, *ids.shape), torch.tensor([0]))
+    at_start = encode_rows(weight, still, horizon=HORIZON, config=config)
+    assert torch.equal(at_start, weight[ids])
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-4])
@@ -220,12 +219,12 @@ def test_rms_gives_unit_rms_and_survives_zero():
 
 
 def test_gradient_reaches_the_embedding_in_every_variant(weight):
-    rows = draw_rows(3, 4, VOCAB, HORIZON)
+    segments = Segments(*draw_segments(3, 4, VOCAB, HORIZON))
     plain = [{"variant": v, "norm": n} for v, n in product(VARIANTS, ["rms", "match", "none"])]
     for settings in (*plain, HistoryConfig.PRESETS["released"]):
         leaf = weight.clone().requires_grad_()
         config = HistoryConfig(**settings)
-        out = encode_rows(leaf, *rows, mask_id=MASK, horizon=HORIZON, config=config)
+        out = encode_rows(leaf, segments, horizon=HORIZON, config=config)
         out.pow(3).sum().backward()
         assert leaf.grad is not None
         assert leaf.grad.abs().sum() > 0

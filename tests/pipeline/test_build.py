@@ -64,7 +64,7 @@ def test_replicas_differ_and_rows_are_the_examples(toy, tmp_path):
         assert a.example_id == b.example_id
         assert np.array_equal(a.target, b.target)
     assert any(
-        (a.wrong != b.wrong).any() or a.step != b.step for a, b in zip(first, second, strict=True)
+        (a.tokens != b.tokens).any() or a.step != b.step for a, b in zip(first, second, strict=True)
     )
 
 
@@ -173,7 +173,7 @@ def test_an_output_of_an_older_schema_is_refused(toy, tmp_path):
     del recipe["schema"]  # the first version did not say it
     path.write_text(json.dumps(recipe))
     before = files(tmp_path / "data")
-    with pytest.raises(ValueError, match="has schema version 1, this build writes 3; remove it or"):
+    with pytest.raises(ValueError, match="has schema version 1, this build writes 4; remove it or"):
         run(toy(run=HERE))
     assert files(tmp_path / "data") == before
 
@@ -259,8 +259,8 @@ def test_top_k_draws_from_what_was_probed_and_shares_it(toy, tmp_path, checkpoin
     examples = source.read_examples(plan, unit)
     guesses = probe.read_proposals(plan, unit, examples)
     for i, row in enumerate(read_rows(f"{tmp_path}/data/shards/{unit.name}-00.parquet")):
-        for n in np.flatnonzero((row.masked_at > 0) & (row.wrong != row.target)):
-            assert row.wrong[n] in guesses.candidates[i, n]
+        for n in np.flatnonzero(row.tokens[0] != row.target):
+            assert row.tokens[0, n] in guesses.candidates[i, n]
     monkeypatch.setattr(probe, "probe_unit", lambda *_: pytest.fail("probed again"))
     run(toy(run=HERE, proposal=proposal, cache=cache, output=str(tmp_path / "later"), replicas=1))
 

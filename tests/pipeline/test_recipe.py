@@ -91,10 +91,10 @@ def test_unreadable_files_are_named(tmp_path):
 
 @pytest.mark.parametrize("text", ["1e-3", "1E-3", "1.e-3", ".001", "+1e-3", "0.1e-2", "1.0e-03"])
 def test_floats_are_read_as_people_write_them(toy, text):
-    recipe = load_recipe(BuildRecipe, toy, [f"trajectories.wrong_share={text}"])
-    assert recipe.trajectories.wrong_share == 0.001
-    toy.write_text(TOY.replace("noisy_count", f"wrong_share: {text}, noisy_count"))
-    assert load_recipe(BuildRecipe, toy, []).trajectories.wrong_share == 0.001
+    recipe = load_recipe(BuildRecipe, toy, [f"trajectories.blank_share={text}"])
+    assert recipe.trajectories.blank_share == 0.001
+    toy.write_text(TOY.replace("noisy_count", f"blank_share: {text}, noisy_count"))
+    assert load_recipe(BuildRecipe, toy, []).trajectories.blank_share == 0.001
 
 
 @pytest.mark.parametrize(
@@ -132,6 +132,6 @@ def test_numbers_and_flags_that_are_none_are_named(toy, override, message):
 @pytest.mark.parametrize("text", ["1e3", "yes", "1:30", "010", "0o17", "2024-01-01", "null", "x"])
 def test_a_recipe_that_is_written_reads_as_it_was(toy, text):
     recipe = replace(load_recipe(BuildRecipe, toy, []), output=text)
-    recipe = replace(recipe, trajectories=replace(recipe.trajectories, wrong_share=1e-5))
+    recipe = replace(recipe, trajectories=replace(recipe.trajectories, blank_share=1e-5))
     toy.write_text(write_yaml(plain(recipe)))
     assert load_recipe(BuildRecipe, toy, []) == recipe

@@ -16,7 +16,6 @@ from remask.pipeline import (
     TrajectoryConfig,
     objective_shift_bound,
     sample_trajectories,
-    state_at,
     wrong_digit,
 )
 from remask.training import ObjectiveConfig, oracle_loss
@@ -65,11 +64,11 @@ def test_sampler_follows_the_listed_law():
     draws = 200_000
     clean = np.array(list(CLEAN))
     target = clean[rng.choice(len(clean), draws, p=[float(p) for p in CLEAN.values()])]
-    law = TrajectoryConfig(horizon=HORIZON, noisy_rate=(1, 1), wrong_share=float(WRONG_SHARE))
-    rows = sample_trajectories(
-        target, np.ones(target.shape, np.bool_), wrong_digit(len(TOKENS)), law, rng
-    )
-    first, state = state_at(rows, 0, MASK), state_at(rows, rows.step, MASK)
+    rules = {"wrong": float(WRONG_SHARE), "mask": 1 - float(WRONG_SHARE)}
+    law = TrajectoryConfig(horizon=HORIZON, noisy_rate=(1, 1), rules=rules)
+    everywhere, proposal = np.ones(target.shape, np.bool_), wrong_digit(len(TOKENS))
+    rows = sample_trajectories(target, everywhere, proposal, law, rng, mask_id=MASK)
+    first, state = rows.state_at(0), rows.state_at(rows.step)
     found = Counter(
         zip(*(map(tuple, x.tolist()) for x in (target, first)), rows.step.tolist(),
             map(tuple, state.tolist()), strict=True)
@@ -105,7 +104,7 @@ def test_theorem_1_the_oracle_loss_recovers_the_label_law():
             table[index],
             state=state,
             target=target,
-            wrong=target,
+            rejected=target,
             moves=torch.ones_like(state, dtype=torch.bool),
             editable=torch.ones_like(state, dtype=torch.bool),
             mask_id=MASK,

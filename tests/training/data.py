@@ -1,17 +1,21 @@
 """Small data sets with rows of any lengths, written as the build writes them."""
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 
-from remask.pipeline import TrajectoryConfig, Uniform, sample_trajectories
+from remask.pipeline import TrajectoryConfig, Uniform
 from remask.pipeline.format import manifest
 from remask.pipeline.format.parquet import SCHEMA_VERSION
 from remask.pipeline.format.rows import Examples, TrajectoryRows, Vocabulary, encode_trajectories
 from remask.pipeline.runtime.storage import Storage
+from remask.pipeline.trajectory import sample_moves
 
 VOCABULARY = Vocabulary(size=20, mask_id=19)
 LAW = TrajectoryConfig(horizon=4, noisy_rate=(0.2, 0.9), doubt_share=0.2)
+RELAPSES = replace(LAW, rules={"wrong": 0.4, "mask": 0.2, "relapse": 0.2, "relapse2": 0.2})
+"""Every third shard follows this law: its paths have up to five segments."""
 
 
 def write_data_set(uri, shards, *, splits=None, seed=0):
@@ -33,8 +37,10 @@ def write_data_set(uri, shards, *, splits=None, seed=0):
             prompt_lengths=np.ones(len(lengths), np.int32),
             vocabulary=VOCABULARY,
         )
-        drawn = sample_trajectories(target, editable, Uniform(VOCABULARY.allowed), LAW, rng)
-        data = encode_trajectories(TrajectoryRows(examples, drawn, LAW.horizon))
+        proposal, mask_id = Uniform(VOCABULARY.allowed), VOCABULARY.mask_id
+        law = RELAPSES if index % 3 == 2 else LAW
+        moves = sample_moves(target, editable, proposal, law, rng, mask_id=mask_id)
+        data = encode_trajectories(TrajectoryRows(examples, moves, LAW.horizon))
         path = f"{manifest.SHARDS}/{name}.parquet"
         storage.write(path, data)
         row = manifest.EMPTY_ROW | {

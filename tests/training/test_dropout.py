@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from remask.kernels import Segments
 from remask.models import HistoryConfig
 from remask.training.learner import Learner, Tally
 from remask.training.loader import Batch
@@ -27,12 +28,14 @@ def make_batch(*prompts, source_in="canvas"):
     if source_in == "prompt":
         moves = editable
     first = moves & (moves.cumsum(-1) == 1)
+    masked = torch.full_like(target, small().mask_id)
+    segments = Segments(
+        tokens=torch.stack([wrong, masked, target]),
+        ends=torch.stack([torch.where(first, 2, moves.int()), torch.where(moves, 3, 0)]),
+        step=torch.full((len(rows),), 1),
+    )
     return Batch(
-        target=target.int(),
-        wrong=wrong.int(),
-        masked_at=torch.where(first, 2, moves.int()).int(),
-        revealed_at=torch.where(moves, 3, 0).int(),
-        step=torch.full((len(rows),), 1, dtype=torch.int32),
+        segments=segments.map(lambda x: x.int()),
         editable=editable,
         is_token=torch.stack([torch.arange(length) < len(row.target) for row in rows]),
         row_ids=torch.arange(len(rows)),
@@ -61,9 +64,9 @@ def test_without_image_the_source_is_read_as_mask_after_the_norm(source_in):
     model, mask_id = learner.backbone, learner.backbone.mask_id
     state = batch.target.long().clone()
     cells = batch.editable[0].nonzero()[:, 0]
-    moving = cells[batch.revealed_at[0][cells] > 0]
+    moving = cells[batch.segments.moves[0][cells]]
     state[0, moving] = mask_id  # by step 1 of a mask rule, but for the first
-    state[0, moving[0]] = batch.wrong[0, moving[0]].long()
+    state[0, moving[0]] = batch.segments.tokens[0, 0, moving[0]].long()
     embeds = F.embedding(state, model.token_embedding)
     embeds = embeds / (embeds.square().mean(-1, keepdim=True) + 1e-6).sqrt()
     ends = (batch.target[0] == LAYOUT.image.end_id).nonzero()[:, 0]

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from remask.models import HistoryConfig, LladaConfig, LladaMDM
-from remask.models.history import HistoryState, segments_from_boundaries
+from remask.models.history import HistoryState
 from remask.training.learner import Learner, Tally
 from remask.training.loader import Loader, Order
 from remask.training.objective import BINS, ObjectiveConfig
@@ -45,11 +45,6 @@ def make(kind="rm", **history):
     return Learner(model, ObjectiveConfig(kind=kind), horizon=LAW.horizon, seed=5)
 
 
-def segments_of(batch):
-    boundaries = batch.target, batch.wrong, batch.masked_at, batch.revealed_at
-    return segments_from_boundaries(*boundaries, batch.step, VOCABULARY.mask_id)
-
-
 @pytest.mark.parametrize(
     "history", [{}, HistoryConfig.PRESETS["released"]], ids=["paper", "released"]
 )
@@ -61,8 +56,8 @@ def test_the_revision_loss_is_that_of_rows_rolled_out_one_by_one(batches, histor
         for i in range(len(batch.row_ids)):
             row = batch[i : i + 1]
             history = HistoryState(model.history, model.token_embedding, row.editable)
-            for step in range(int(row.step) + 1):
-                state = segments_of(row).state_at(step).long()
+            for step in range(int(row.segments.step) + 1):
+                state = row.segments.state_at(step).long()
                 embeds = history.update(state)
             log_probs = model.logits(embeds).log_softmax(-1)[0]
             for j in range(row.target.shape[1]):
@@ -152,7 +147,7 @@ def test_the_calibration_error_is_counted_bin_by_bin(batches):
     model = learner.backbone
     batch = batches[1]
     _, sums = learner(batch, 0)
-    state = segments_of(batch).state_at(batch.step)
+    state = batch.segments.state_at(batch.segments.step)
     embeds = []
     original = model.hidden
     model.hidden = lambda x, attention_mask=None: (

@@ -11,13 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remask.pipeline import read_rows
+from remask.pipeline import read_rows, states
 from remask.pipeline.format import manifest
 from remask.pipeline.format.rows import pad
 from remask.pipeline.runtime.storage import Storage, StorageError
 from remask.training.loader import Loader, Order, Prefetched
 from remask.training.shard_set import ShardSet
-from tests.training.data import write_data_set
+from tests.training.data import LAW, write_data_set
 
 
 @pytest.fixture(scope="module")
@@ -110,16 +110,22 @@ def test_rows_arrive_as_they_were_written(mixed):
     table = manifest.open_manifest(mixed).sort("shard").collect()
     written = [row for path in table["path"] for row in read_rows(f"{mixed}/{path}")]
     (loader,) = loaders(mixed)
+    sizes = set()
     for batches in islice(loader.batches(), 20):
         for batch in batches:
             rows = [written[i] for i in batch.row_ids.tolist()]
-            for name in ("target", "wrong", "masked_at", "revealed_at", "editable"):
-                expected, lengths = pad([getattr(row, name) for row in rows], np.dtype(np.int64))
-                found = getattr(batch, name)
-                assert torch.equal(found.long(), torch.from_numpy(expected)), name
+            segments = batch.segments
+            grids = {"editable": (batch.editable, [row.editable for row in rows])}
+            for k in range(LAW.horizon + 1):  # shards of three and of five segments are mixed
+                grids[f"state {k}"] = (segments.state_at(k), [states(row)[k] for row in rows])
+            for name, (grid, arrays) in grids.items():
+                expected, lengths = pad(arrays, np.dtype(np.int64))
+                assert torch.equal(grid.long(), torch.from_numpy(expected)), name
             assert batch.is_token.sum(1).tolist() == lengths.tolist()
-            assert batch.step.tolist() == [row.step for row in rows]
+            assert segments.step.tolist() == [row.step for row in rows]
+            sizes |= {segments.num_segments, *(len(row.tokens) for row in rows)}
             assert batch.target.dtype == torch.int32
+    assert sizes == {3, 5}
 
 
 def test_rows_of_like_length_come_together_on_every_rank(tmp_path):

@@ -21,7 +21,7 @@ def batch(seed=0, batch_size=4, positions=7):
     editable = torch.rand(target.shape, generator=generator) < 0.8
     logits = torch.randn(*target.shape, VOCAB, generator=generator, dtype=torch.float64) * 3
     return logits, {
-        "state": state, "target": target, "wrong": wrong, "moves": moves, "editable": editable
+        "state": state, "target": target, "rejected": wrong, "moves": moves, "editable": editable
     }  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def test_positions_below_the_floor_still_learn():
     logits = torch.tensor([[[-40.0, 0.0, 3.0]]], requires_grad=True)
     one = torch.ones(1, 1, dtype=torch.long)
     out = oracle_loss(
-        lambda x: x, logits, state=one, target=one * 2, wrong=one, moves=one == 1,
+        lambda x: x, logits, state=one, target=one * 2, rejected=one, moves=one == 1,
         editable=one == 1, mask_id=0, vocab_size=3, config=ObjectiveConfig(),
     )  # fmt: skip
     out.total.backward()
@@ -135,7 +135,7 @@ def test_logits_of_a_large_vocabulary_are_never_all_held(monkeypatch):
     with torch.autograd.graph.saved_tensors_hooks(note, lambda x: x):
         loss = oracle_loss(
             head, torch.randn(4, 16, 16, requires_grad=True), state=target * 0, target=target,
-            wrong=target, moves=yes, editable=yes, mask_id=0, vocab_size=vocab_size,
+            rejected=target, moves=yes, editable=yes, mask_id=0, vocab_size=vocab_size,
             config=ObjectiveConfig(),
         )  # fmt: skip
     assert largest < chunk * vocab_size
@@ -150,7 +150,7 @@ def test_optional_terms_equal_their_formulas():
     unlikely, ordering = [], []
     for b, n in rows["editable"].nonzero().tolist():
         probs = logits[b, n].softmax(-1).tolist()
-        z, x, w = (int(rows[name][b, n]) for name in ("state", "target", "wrong"))
+        z, x, w = (int(rows[name][b, n]) for name in ("state", "target", "rejected"))
         if z == x and not rows["moves"][b, n]:
             unlikely.append(-math.log(1 - probs[MASK]))
         if z == MASK and w != x:

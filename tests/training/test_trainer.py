@@ -72,7 +72,7 @@ def write_edits(folder):
     recipe = BuildRecipe(
         output=str(folder / "data"),
         source=ImageEditSource(pairs=pairs, tokenizer=tokenizer, text=WordText(size=64)),
-        trajectories=TrajectoryConfig(noisy_rate=(1.0, 1.0), wrong_share=1.0),
+        trajectories=TrajectoryConfig(noisy_rate=(1.0, 1.0), rules={"wrong": 1.0}),
         proposal=ProposalConfig(kind="source"),
         run=RunConfig(workers=0),
     )

@@ -179,7 +179,8 @@ def run_training(case: Case) -> None:
     plan = make_plan(recipe, ALONE)
     size = plan.train.the("vocab_size")
     for batch in next(Loader(plan.train, plan.order).batches()):
-        ids, steps = (batch.target, batch.wrong), (batch.masked_at, batch.revealed_at, batch.step)
+        segments = batch.segments
+        ids, steps = (segments.tokens,), (segments.ends, segments.step)
         if any(int(x.min()) < 0 or int(x.max()) >= size for x in ids if x.numel()):
             raise ViolationError("a batch holds ids outside the vocabulary")
         if any(int(x.min()) < 0 or int(x.max()) > plan.horizon for x in steps if x.numel()):

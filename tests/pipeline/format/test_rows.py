@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import io
 import json
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -12,14 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remask.pipeline import (
-    TrajectoryConfig,
-    Uniform,
-    check_trajectories,
-    sample_trajectories,
-    state_at,
-    states,
-)
+from remask.kernels import Segments
+from remask.pipeline import TrajectoryConfig, Uniform, states
 from remask.pipeline.format.rows import (
     ExampleFile,
     Examples,
@@ -31,7 +26,9 @@ from remask.pipeline.format.rows import (
     pad,
     read_rows,
 )
+from remask.pipeline.moves import Moves
 from remask.pipeline.runtime.storage import StorageError
+from remask.pipeline.trajectory import sample_moves
 
 
 def draw_examples(lengths, vocab_size, seed):
@@ -52,13 +49,45 @@ def draw_examples(lengths, vocab_size, seed):
     )
 
 
-def draw_rows(lengths=(5, 9, 1), vocab_size=300, horizon=6, seed=0):
+PAPER = {"wrong": 0.7, "mask": 0.3}
+RELAPSES = {"wrong": 0.4, "mask": 0.2, "relapse": 0.2, "relapse2": 0.2}
+
+
+def draw_rows(lengths=(5, 9, 1), vocab_size=300, horizon=6, seed=0, rules=PAPER):
     examples = draw_examples(lengths, vocab_size, seed)
-    law = TrajectoryConfig(horizon=horizon, noisy_rate=(0.2, 1.0), doubt_share=0.3)
+    law = TrajectoryConfig(horizon=horizon, noisy_rate=(0.2, 1.0), rules=rules, doubt_share=0.3)
     proposal = Uniform(examples.vocabulary.allowed)
     rng = np.random.default_rng(seed)
-    drawn = sample_trajectories(examples.target, examples.editable, proposal, law, rng)
-    return TrajectoryRows(examples, drawn, horizon)
+    moves = sample_moves(examples.target, examples.editable, proposal, law, rng, mask_id=0)
+    return TrajectoryRows(examples, moves, horizon)
+
+
+def record_rows(lengths=(5, 9, 1), vocab_size=300, horizon=6, seed=0):
+    """Rows of recorded states, which follow no rule: any tokens in any order."""
+    examples = draw_examples(lengths, vocab_size, seed)
+    rng = np.random.default_rng(seed)
+    recorded = rng.integers(0, vocab_size, (horizon, *examples.target.shape))
+    recorded = np.where(rng.random(recorded.shape) < 0.4, examples.target, recorded)
+    recorded = np.where(examples.editable, recorded, examples.target).astype(examples.target.dtype)
+    segments, _ = Segments.from_states(recorded, target=examples.target)
+    ends = segments.ends.astype(np.min_scalar_type(horizon))
+    moves = Moves.of(dataclasses.replace(segments, ends=ends))
+    return TrajectoryRows(examples, moves, horizon)
+
+
+def to_schema_3(data):
+    """The same rows as files had them before segments were counted: three, by other names."""
+    table = pq.read_table(pa.BufferReader(data))
+    meta = json.loads(table.schema.metadata[b"remask"])
+    assert meta.pop("segments") == 3
+    meta |= {"schema": 3, "boundary_bits": meta.pop("end_bits")}
+    names = {"end_1": "revealed_at", "end_2": "masked_at", "token_2": "wrong"}
+    table = table.rename_columns([names.get(x, x) for x in table.column_names])
+    moves = ("noisy", "wrong", "masked_at", "revealed_at", "step")
+    table = table.select(["example_id", "target", *moves, "editable", "prompt_length"])
+    out = io.BytesIO()
+    pq.write_table(table.replace_schema_metadata({b"remask": json.dumps(meta)}), out)
+    return out.getvalue()
 
 
 def assert_same(found, expected):
@@ -83,12 +112,44 @@ def test_examples_survive_the_round_trip(lengths, vocab_size, seed):
 
 @given(lengths, vocab_sizes, st.sampled_from([2, 6, 300]), st.integers(0, 2**32))
 def test_trajectories_survive_the_round_trip(lengths, vocab_size, horizon, seed):
+    for rules in (PAPER, RELAPSES) if horizon > 2 else (PAPER,):
+        rows = draw_rows(lengths, vocab_size, horizon, seed, rules)
+        data = encode_trajectories(rows)
+        decoded = decode_trajectories(data, "here")
+        assert decoded.horizon == horizon
+        assert_same(decoded.moves, rows.moves)
+        assert encode_trajectories(rows) == data, "the same rows must give the same bytes"
+
+
+@given(lengths, vocab_sizes, st.sampled_from([2, 6, 30]), st.integers(0, 2**32))
+def test_recorded_trajectories_survive_the_round_trip(lengths, vocab_size, horizon, seed):
+    rows = record_rows(lengths, vocab_size, horizon, seed)
+    assert_same(decode_trajectories(encode_trajectories(rows), "here").moves, rows.moves)
+
+
+@given(lengths, vocab_sizes, st.sampled_from([2, 6, 300]), st.integers(0, 2**32))
+def test_files_of_schema_3_are_read_as_three_segments(lengths, vocab_size, horizon, seed):
     rows = draw_rows(lengths, vocab_size, horizon, seed)
     data = encode_trajectories(rows)
-    found = decode_trajectories(data, "here")
-    assert found.horizon == horizon
-    assert_same(found.trajectories, rows.trajectories)
-    assert encode_trajectories(rows) == data, "the same rows must give the same bytes"
+    if "token_2" not in pq.read_schema(pa.BufferReader(data)).names:  # no token was wrong
+        return
+    assert_same(decode_trajectories(to_schema_3(data), "here").moves, rows.moves)
+
+
+def test_a_file_is_no_larger_than_by_schema_3():
+    """Three columns of trajectories before, three now: MASK is not stored."""
+    for vocab_size in (10, 300):
+        rows = draw_rows((81,) * 2000, vocab_size)
+        before = pq.ParquetFile(pa.BufferReader(to_schema_3(encode_trajectories(rows))))
+        after = pq.ParquetFile(pa.BufferReader(encode_trajectories(rows)))
+        sizes = [
+            sum(
+                file.metadata.row_group(0).column(i).total_uncompressed_size
+                for i in range(file.metadata.num_columns)
+            )
+            for file in (before, after)
+        ]
+        assert sizes[1] <= sizes[0]
 
 
 def test_rows_read_one_by_one_expand_to_their_states(tmp_path):
@@ -101,16 +162,19 @@ def test_rows_read_one_by_one_expand_to_their_states(tmp_path):
         expanded = states(row)
         assert expanded.shape == (7, len(row.target))
         for k in range(7):
-            expected = state_at(rows.trajectories, k, 0)[i, : len(row.target)]
+            expected = rows.segments.state_at(k)[i, : len(row.target)]
             assert np.array_equal(expanded[k], expected)
 
 
 def test_columns_have_the_public_names(tmp_path):
     (tmp_path / "shard.parquet").write_bytes(encode_trajectories(draw_rows()))
-    assert pq.read_schema(tmp_path / "shard.parquet").names == [
-        "example_id", "target", "noisy", "wrong", "masked_at", "revealed_at", "step", "editable",
-        "prompt_length",
-    ]  # fmt: skip
+    names = pq.read_schema(tmp_path / "shard.parquet").names
+    assert names[:2] == ["example_id", "target"]
+    assert names[2:6] == ["noisy", "end_1", "end_2", "token_2"]
+    assert names[6:] == ["step", "editable", "prompt_length"]
+    longer = encode_trajectories(draw_rows((9,) * 50, rules=RELAPSES))
+    names = pq.read_schema(pa.BufferReader(longer)).names
+    assert names[2:-3] == ["noisy", "end_1", "end_2", "token_2", "end_3", "end_4", "token_4"]
 
 
 def numbers_by_hand(value, bits):
@@ -126,24 +190,23 @@ def numbers_by_hand(value, bits):
 @pytest.mark.parametrize(("vocab_size", "horizon"), [(15, 14), (16, 15), (300, 300), (70_000, 6)])
 def test_a_plain_read_is_what_the_columns_say(lengths, vocab_size, horizon):
     rows = draw_rows(lengths, vocab_size, horizon)
-    drawn = rows.trajectories
+    segments = rows.segments
+    (wrong, _, target), (masked_at, revealed_at) = segments.tokens, segments.ends
     table = pq.read_table(pa.BufferReader(encode_trajectories(rows)))
     meta = json.loads(table.schema.metadata[b"remask"])
     for i, row in enumerate(table.to_pylist()):
         length = lengths[i]
-        ids = {n: numbers_by_hand(row[n], meta["id_bits"]) for n in ("target", "wrong")}
-        steps = {
-            n: numbers_by_hand(row[n], meta["boundary_bits"]) for n in ("masked_at", "revealed_at")
-        }
+        ids = {n: numbers_by_hand(row[n], meta["id_bits"]) for n in ("target", "token_2")}
+        ends = {n: numbers_by_hand(row[n], meta["end_bits"]) for n in ("end_1", "end_2")}
         moves = [row["noisy"][n // 8] >> n % 8 & 1 for n in range(length)]
-        assert ids["target"] == drawn.target[i, :length].tolist()
-        assert moves == (drawn.revealed_at[i, :length] > 0).tolist()
+        assert ids["target"] == target[i, :length].tolist()
+        assert moves == (revealed_at[i, :length] > 0).tolist()
         noisy = [n for n in range(length) if moves[n]]
-        assert steps["masked_at"] == drawn.masked_at[i, noisy].tolist()
-        assert steps["revealed_at"] == drawn.revealed_at[i, noisy].tolist()
-        visible = [n for n in noisy if drawn.masked_at[i, n] > 0]
-        assert ids["wrong"] == drawn.wrong[i, visible].tolist()
-        assert row["step"] == drawn.step[i]
+        assert ends["end_2"] == masked_at[i, noisy].tolist()
+        assert ends["end_1"] == revealed_at[i, noisy].tolist()
+        visible = [n for n in noisy if masked_at[i, n] > 0]
+        assert ids["token_2"] == wrong[i, visible].tolist()
+        assert row["step"] == segments.step[i]
         assert row["editable"] is None  # all from prompt_length on
 
 
@@ -191,7 +254,7 @@ def test_foreign_and_newer_files_are_named(monkeypatch):
     monkeypatch.setattr("remask.pipeline.format.parquet.SCHEMA_VERSION", 9)
     newer = encode_trajectories(rows)
     monkeypatch.undo()
-    with pytest.raises(StorageError, match="has schema version 9, this reader takes 3; rebuild"):
+    with pytest.raises(StorageError, match="schema version 9, this reader takes 3 and 4; rebuild"):
         decode_trajectories(newer, "here")
 
 
@@ -250,7 +313,8 @@ def mutate(table, rng):
 def test_what_is_decoded_is_lawful_whatever_the_file_holds(seed, vocab_size):
     """A file is refused, or gives rows that the law on whole grids allows; nothing else happens."""
     rng = np.random.default_rng(seed)
-    rows = draw_rows(tuple(rng.integers(1, 12, 4)), vocab_size, seed=seed)
+    rules = PAPER if seed % 2 else RELAPSES
+    rows = draw_rows(tuple(rng.integers(1, 12, 4)), vocab_size, seed=seed, rules=rules)
     table = pq.read_table(pa.BufferReader(encode_trajectories(rows)))
     for _ in range(int(rng.integers(1, 3))):
         table = mutate(table, rng) if len(table) else table
@@ -261,14 +325,14 @@ def test_what_is_decoded_is_lawful_whatever_the_file_holds(seed, vocab_size):
 
 
 def check_lawful(decoded):
-    examples, drawn = decoded.examples, decoded.trajectories
-    harmless = int(examples.vocabulary.mask_id == 0)
-    kept = examples.is_token
-    grids = {x: np.where(kept, getattr(drawn, x), harmless) for x in ("target", "wrong")}
-    check_trajectories(
-        dataclasses.replace(drawn, **grids),
-        horizon=decoded.horizon,
-        vocab_size=examples.vocabulary.size,
-        mask_id=examples.vocabulary.mask_id,
-    )
+    """Every position, one by one, on whole grids."""
+    examples, segments = decoded.examples, decoded.segments
+    vocabulary = examples.vocabulary
+    segments.check(vocab_size=vocabulary.size, horizon=decoded.horizon)
+    assert not segments.moves[~examples.editable].any()
+    assert (examples.target[examples.is_token] != vocabulary.mask_id).all()
+    for older, newer in pairwise(segments.ends):
+        assert ((older < newer) | (older == 0)).all()
+    for tokens, ends in zip(segments.tokens, segments.ends, strict=False):
+        assert (tokens == segments.target)[ends == 0].all()
     assert (examples.prompt_lengths <= examples.lengths).all()

@@ -99,7 +99,7 @@ def test_a_build_goes_from_the_source_to_the_target(edits, tmp_path, capsys):
     recipe = BuildRecipe(
         output=str(tmp_path / "data"),
         source=edits(),
-        trajectories=TrajectoryConfig(horizon=4, noisy_rate=(1.0, 1.0), wrong_share=1.0),
+        trajectories=TrajectoryConfig(horizon=4, noisy_rate=(1.0, 1.0), rules={"wrong": 1.0}),
         proposal=ProposalConfig(kind="source"),
         examples_per_shard=8,
         run=RunConfig(workers=0),
@@ -121,10 +121,10 @@ def test_a_build_goes_from_the_source_to_the_target(edits, tmp_path, capsys):
         path = states(row)
         assert (path[0] == start[: len(row.target)]).all(), "every differing token is wrong"
         assert (path[-1] == row.target).all()
-        assert row.masked_at[~row.editable].max() == 0
-    assert table["wrong"].sum() == sum(int((row.wrong != row.target).sum()) for row in rows) + int(
-        table.filter(pl.col("split") == "held_out")["wrong"].sum()
-    )
+        assert not row.ends[:, ~row.editable].any()
+    assert table["wrong"].sum() == sum(
+        int((row.tokens[0] != row.target).sum()) for row in rows
+    ) + int(table.filter(pl.col("split") == "held_out")["wrong"].sum())
     shards_command([recipe.output, "show", "train-00000-00", "3"])
     assert "prompt" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="0"):
@@ -135,7 +135,7 @@ def test_some_of_the_tokens_to_change_may_start_masked(edits, tmp_path):
     recipe = BuildRecipe(
         output=str(tmp_path / "data"),
         source=edits(),
-        trajectories=TrajectoryConfig(noisy_rate=(1.0, 1.0), wrong_share=0.5),
+        trajectories=TrajectoryConfig(noisy_rate=(1.0, 1.0), rules={"wrong": 0.5, "mask": 0.5}),
         proposal=ProposalConfig(kind="source"),
         run=RunConfig(workers=0),
     )
@@ -155,7 +155,7 @@ def test_ray_workers_write_the_same_bytes(edits, tmp_path):
         recipe = BuildRecipe(
             output=str(tmp_path / f"data{workers}"),
             source=edits(),
-            trajectories=TrajectoryConfig(noisy_rate=(1.0, 1.0), wrong_share=1.0),
+            trajectories=TrajectoryConfig(noisy_rate=(1.0, 1.0), rules={"wrong": 1.0}),
             proposal=ProposalConfig(kind="source"),
             examples_per_shard=8,
             run=RunConfig(workers=workers),
