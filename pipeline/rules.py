@@ -69,9 +69,9 @@ def count_rules(tokens: Ints, ends: Ints, target: Ints, mask_id: int) -> dict[st
         is_right, is_masked = plane == target, plane == mask_id
         shown = np.uint8(W) - is_right.view(np.uint8) - 2 * is_masked.view(np.uint8)
         codes = 4 * codes + shown * (end > 0)
-    is_longer = (ends[:-size] > 0).any(0)
-    number = np.bincount(codes[~is_longer] if is_longer.any() else codes, minlength=4**size)
-    counts = {name: int(number[_code(path)]) for name, path in RULES.items()}
+    if len(ends) > size:
+        codes[(ends[:-size] > 0).any(0)] = 0  # longer than any rule's
+    counts = {name: int(np.count_nonzero(codes == _code(path))) for name, path in RULES.items()}
     return counts | {RECORDED: target.size - sum(counts.values())}
 
 

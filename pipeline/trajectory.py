@@ -132,12 +132,16 @@ def sample_moves(
 
     table = path_table(rules)  # [rules, S-1]
     tokens = np.empty((table.shape[1], at.size), target.dtype)
-    tokens[:] = target.ravel()[at]
+    right = target.ravel()[at]
     for plane, shows in zip(tokens, table.T, strict=True):
-        plane[_positions(shows == Show.MASK, rule)] = mask_id
-        chosen = _positions(shows == Show.WRONG, rule)
-        row, position = np.divmod(at[chosen], target.shape[1])
-        if row.size:
+        is_masked = shows == Show.MASK
+        plane[:] = mask_id if is_masked.all() else right
+        if is_masked.any() and not is_masked.all():
+            plane[is_masked[rule]] = mask_id
+        is_wrong = shows == Show.WRONG
+        if is_wrong.any():
+            chosen = slice(None) if is_wrong.all() else np.flatnonzero(is_wrong[rule])
+            row, position = np.divmod(at[chosen], target.shape[1])
             plane[chosen] = proposal.draw(plane[chosen], row, position, rng)
     return Moves(at, count, tokens, ends, step)
 
@@ -181,9 +185,11 @@ def sample_rules(count: int, config: TrajectoryConfig, rng: np.random.Generator)
     drawn = [name for name in used if config.rules.get(name, 0) > 0]
     limits = np.cumsum([config.rules[name] for name in drawn])[:-1]
     draws = uniform_draws(rng, count)
-    rule = np.full(count, used.index(drawn[0]), np.uint8)
-    for name, limit in zip(drawn[1:], limits, strict=True):
-        rule[draws >= limit] = used.index(name)
+    rule = np.zeros(count, np.uint8)
+    for limit in limits:
+        rule += draws >= limit
+    if drawn != list(used):
+        rule = np.array([used.index(name) for name in drawn], np.uint8)[rule]
     if "doubt" in used and config.doubt_share > 0:
         is_wrong = rule == used.index("wrong")
         rule[is_wrong & (uniform_draws(rng, count) < config.doubt_share)] = used.index("doubt")
@@ -210,9 +216,10 @@ def sample_ends(rule: Ints, rules: tuple[str, ...], horizon: int, rng: np.random
         latest = horizon - (len(ends) - 1 - i)
         # ⌊u·n⌋ is U{0..n-1} for u in [0, 1): it never rounds up to n.
         offset = (uniform_draws(rng, rule.size) * (latest - previous)).astype(narrow)
-        ends[i] = previous + 1 + offset
+        np.add(previous, offset, out=ends[i])
+        ends[i] += 1
         if not shows.all():
-            ends[i] *= shows[rule] != Show.NOTHING
+            ends[i] *= (shows != Show.NOTHING)[rule]
         previous = ends[i]
     return ends
 
@@ -256,11 +263,6 @@ def _bring_together(
         shared = sample_ends(np.full(count.size, alike[0], np.uint8), rules, config.horizon, rng)
         where = is_together & np.isin(rule, alike)
         ends[:, where] = np.repeat(shared, count, axis=1)[:, where]
-
-
-def _positions(has: Bools, rule: Ints) -> Ints | slice:
-    """The positions whose rule has something, given which rules do, [rules]."""
-    return slice(None) if has.all() else np.flatnonzero(has[rule])
 
 
 def _check_inputs(target: Ints, editable: Bools, mask_id: int) -> None:

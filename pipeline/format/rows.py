@@ -221,12 +221,12 @@ def encode_moves(examples: Examples, columns: Columns, moves: Moves, horizon: in
 
 def _of_segments(token: Ints, end: Ints, count: Ints) -> tuple[Ints, Ints]:
     """The tokens of the segments that are not empty, and how many each row has, [B]."""
-    is_shown = end > 0
-    if is_shown.all():
+    if end.all():
         return token, count
+    is_shown = end > 0
     before = np.concatenate([[0], np.cumsum(is_shown)])
     last = np.cumsum(count)
-    return token[is_shown], before[last] - before[last - count]
+    return token[np.flatnonzero(is_shown)], before[last] - before[last - count]
 
 
 def _first(columns: Columns) -> Columns:
