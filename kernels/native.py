@@ -72,7 +72,7 @@ def cpu_history_embed_backward(
             *map(_pointer, segments),
             _pointer(table),
             _pointer(out),
-            *map(_long, (len(segments[0]), batch, positions, width)),
+            *map(_long, (len(segments[0]), batch, positions, vocab_size, width)),
             DTYPES[grad.dtype],
             torch.get_num_threads(),
         )

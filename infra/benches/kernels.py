@@ -1,10 +1,11 @@
 """Compiled history operators against eager PyTorch: time, memory and share of the bandwidth.
 
-Both sides run in turn in one process, so a noisy machine slows both. "eager" accumulates state
+Both sides run in turns in one process, so a noisy machine slows both. "eager" accumulates state
 after state, as the method is written; "segments" is the segment form in plain PyTorch.
 
     python -m remask.infra.benches.kernels                   # all sizes, about two minutes
     python -m remask.infra.benches.kernels --only 64,81,128
+    python -m remask.infra.benches.kernels --against main    # only this: the kernels of another git revision
 """
 
 import argparse
@@ -14,8 +15,10 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -24,6 +27,8 @@ from remask import kernels
 from remask.kernels import reference
 from remask.kernels.build import native
 from remask.kernels.native import Tensors
+from remask.kernels.revision import embed_call, load_revision
+from remask.kernels.segments import Segments
 
 # B, N, D and a vocabulary to match: Sudoku's, then text of growing length and width.
 SIZES = [
@@ -39,7 +44,7 @@ NOISY = 0.4
 """Share of positions that do not simply keep their target."""
 
 # Freed memory stays with the process, as in a training run: faulting fresh pages in costs more than
-# the operators do, and would hide them. Applies to all sides alike.
+# the operators do, and would hide them. This applies to all sides.
 KEEP_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 32),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 33),
@@ -59,14 +64,26 @@ def main() -> None:
     )
     parser.add_argument("--only", metavar="B,N,D", help="one of the sizes")
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--against", metavar="REVISION", help="compare with that revision instead")
     arguments = parser.parse_args()
     sizes = [s for s in SIZES if arguments.only in (None, ",".join(map(str, s[:3])))]
     if not sizes:
         parser.error(f"--only takes one of {[','.join(map(str, s[:3])) for s in SIZES]}")
 
-    found = native("cpu")
-    if found.library is None:
-        parser.exit(1, f"nothing to compare: {found.detail}\n")
+    built = native("cpu")
+    if built.library is None:
+        parser.exit(1, f"nothing to compare: {built.detail}\n")
+    if arguments.against is not None:
+        print(f"history_embed, T = 6, {torch.get_num_threads()} threads, float32, S = 3")
+        with TemporaryDirectory() as folder:
+            try:
+                other = load_revision(arguments.against, Path(folder))
+            except ValueError as error:
+                parser.error(str(error))
+            except RuntimeError as error:
+                parser.exit(1, f"{error}\n")
+            bench_against(other, arguments.against, sizes, arguments.repeats)
+        return
     bandwidth = memory_bandwidth()
     print(
         f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads, torch "
@@ -88,6 +105,14 @@ def main() -> None:
     print(f"{'B, N, D':>16} " + " ".join(f"{f'T = {t}':>16}" for t in HORIZONS))
     for size in sizes:
         bench_horizon(size, arguments.repeats)
+    for backward in (False, True):
+        print(
+            f"\nhistory_embed, T = 6, {'forward + backward' if backward else 'forward'}, cost by "
+            "segments (compiled, ms; relative to S = 3)"
+        )
+        print(f"{'B, N, D':>16} {'S = 3':>16} {'S = 8, 3 used':>16} {'S = 8, all used':>16}")
+        for size in sizes:
+            bench_segments(size, backward, arguments.repeats)
 
 
 def bench_step(size: tuple[int, int, int, int], repeats: int, bandwidth: float) -> None:
@@ -117,9 +142,7 @@ def bench_embed(
     grad = torch.randn(batch, positions, width)
 
     def run(forward: Callable[[], Tensor]) -> Callable[[], object]:
-        if not backward:
-            return forward
-        return lambda: torch.autograd.grad(forward(), weight, grad)
+        return with_backward(forward, weight, grad) if backward else forward
 
     table = reference.coefficient_table(width, 6, DECAY, True, None, torch.float32, weight.device)
     sides = [
@@ -144,15 +167,52 @@ def bench_horizon(size: tuple[int, int, int, int], repeats: int) -> None:
 
     def run(horizon: int) -> Callable[[], object]:
         segments = draw_segments(batch, positions, vocab_size, horizon)
-        return lambda: torch.autograd.grad(
-            kernels.history_embed(weight, *segments, horizon=horizon, decay=DECAY),
-            weight,
-            grad,
-        )
+        forward = embed_call(kernels, weight, segments, horizon=horizon, decay=DECAY)
+        return with_backward(forward, weight, grad)
 
     times = alternate([run(horizon) for horizon in HORIZONS], 3 * repeats)
-    cells = " ".join(f"{f'{t * 1e3:.2f} ({t / times[0]:.2f}x)':>16}" for t in times)
-    print(f"{_name(size):>16} {cells}")
+    print(f"{_name(size):>16} {_relative(times)}")
+
+
+def bench_segments(size: tuple[int, int, int, int], backward: bool, repeats: int) -> None:
+    batch, positions, width, vocab_size = size
+    weight = torch.randn(vocab_size, width, requires_grad=backward)
+    grad = torch.randn(batch, positions, width)
+    three = draw_segments(batch, positions, vocab_size, 6)
+    wide = Segments(*three).widen(8)
+    full = draw_full_segments(batch, positions, vocab_size, 8)
+
+    def run(segments: Tensors, horizon: int) -> Callable[[], object]:
+        forward = embed_call(kernels, weight, segments, horizon=horizon, decay=DECAY)
+        return with_backward(forward, weight, grad) if backward else forward
+
+    sides = [run(three, 6), run((wide.tokens, wide.ends, wide.step), 6), run(full, 8)]
+    print(f"{_name(size):>16} {_relative(alternate(sides, 3 * repeats))}")
+
+
+def bench_against(
+    other: ModuleType, revision: str, sizes: list[tuple[int, int, int, int]], repeats: int
+) -> None:
+    print(
+        f"{'B, N, D':>16} {'':>20} {f'{revision[:12]} ms':>16} {'this ms':>10} {'this / that':>12}"
+    )
+    for size in sizes:
+        batch, positions, width, vocab_size = size
+        weight = torch.randn(vocab_size, width, requires_grad=True)
+        grad = torch.randn(batch, positions, width)
+        segments = draw_segments(batch, positions, vocab_size, 6)
+        forward: list[Callable[[], Tensor]] = [
+            embed_call(package, weight, segments, horizon=6, decay=DECAY)
+            for package in (other, kernels)
+        ]
+        both = [with_backward(call, weight, grad) for call in forward]
+        for name, sides in (("forward", forward), ("forward + backward", both)):
+            theirs, ours = turns(sides, 6 * repeats)
+            ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
+            print(
+                f"{_name(size):>16} {name:>20} {statistics.median(theirs) * 1e3:16.3f}"
+                f" {statistics.median(ours) * 1e3:10.3f} {ratio:12.3f}"
+            )
 
 
 def draw_segments(batch: int, positions: int, vocab_size: int, horizon: int) -> Tensors:
@@ -173,6 +233,16 @@ def draw_segments(batch: int, positions: int, vocab_size: int, horizon: int) -> 
     return tokens.int(), torch.stack((masked_at, revealed_at)).int(), step.int()
 
 
+def draw_full_segments(batch: int, positions: int, vocab_size: int, num_segments: int) -> Tensors:
+    """Trajectories that show another token at each of `num_segments` steps, all of them seen."""
+    generator = torch.Generator().manual_seed(0)
+    shape = num_segments, batch, positions
+    tokens = torch.randint(vocab_size, shape, generator=generator)
+    ends = torch.arange(1, num_segments)[:, None, None].expand(-1, batch, positions)
+    step = torch.full((batch,), num_segments - 1)
+    return tokens.int(), ends.int().contiguous(), step.int()
+
+
 def bytes_moved(segments: Tensors, width: int, vocab_size: int, backward: bool) -> int:
     """What the pieces must read and write at least; the table is assumed cached."""
     pieces = reference.pieces(*segments)
@@ -185,14 +255,25 @@ def bytes_moved(segments: Tensors, width: int, vocab_size: int, backward: bool) 
     return forward + (outputs + 2 * gathers + vocab_size) * row  # read grad, add, zero
 
 
-def alternate(sides: list[Callable[[], object]], repeats: int) -> list[float]:
+def with_backward(
+    forward: Callable[[], Tensor], weight: Tensor, grad: Tensor
+) -> Callable[[], object]:
+    return lambda: torch.autograd.grad(forward(), weight, grad)
+
+
+def alternate(sides: Sequence[Callable[[], object]], repeats: int) -> list[float]:
     """Median seconds per call of each side, the sides taking turns."""
-    inner = [max(1, int(0.02 / max(_seconds(side, 1), 1e-6))) for side in sides]
+    return [statistics.median(times) for times in turns(sides, repeats)]
+
+
+def turns(sides: Sequence[Callable[[], object]], repeats: int) -> list[list[float]]:
+    """Seconds per call of each side in each round, the sides taking turns."""
+    counts = [max(1, int(0.02 / max(_seconds(side, 1), 1e-6))) for side in sides]
     times: list[list[float]] = [[] for _ in sides]
     for _ in range(repeats):
-        for side, count, taken in zip(sides, inner, times, strict=True):
+        for side, count, taken in zip(sides, counts, times, strict=True):
             taken.append(_seconds(side, count))
-    return [statistics.median(taken) for taken in times]
+    return times
 
 
 def memory_bandwidth() -> float:
@@ -223,6 +304,11 @@ def _seconds(side: Callable[[], object], count: int) -> float:
     for _ in range(count):
         side()
     return (time.perf_counter() - start) / count
+
+
+def _relative(times: list[float]) -> str:
+    """Times in ms, each with its ratio to the first."""
+    return " ".join(f"{f'{t * 1e3:.2f} ({t / times[0]:.2f}x)':>16}" for t in times)
 
 
 def _name(size: tuple[int, int, int, int]) -> str:

@@ -56,8 +56,8 @@ REMASK_FN Pair<acc_t> conj_times(Pair<acc_t> c, Pair<acc_t> g) {
   return {c.re * g.re + c.im * g.im, c.re * g.im - c.im * g.re};
 }
 
-// Trajectories as a run-length code. Segment s of a position shows from start(s) up to start(s + 1).
-// Starts are non-decreasing, and paths are right-aligned: leading segments may be empty.
+// Trajectories as a run-length code. Segment s of a position shows from end(s - 1), or from step 0 if
+// s is 0, up to end(s); the last one has no end. Ends are non-decreasing along s.
 struct Segments {
   const int32_t* tokens;  // [S, B, N]
   const int32_t* ends;    // [S-1, B, N]
@@ -67,7 +67,7 @@ struct Segments {
   int64_t positions;      // N
 
   REMASK_FN int token(int64_t s, int64_t i) const { return tokens[s * total + i]; }
-  REMASK_FN int start(int64_t s, int64_t i) const { return s > 0 ? ends[(s - 1) * total + i] : 0; }
+  REMASK_FN int end(int64_t s, int64_t i) const { return ends[s * total + i]; }
   REMASK_FN int num_states(int64_t i) const { return step[i / positions] + 1; }
 };
 
@@ -76,47 +76,12 @@ REMASK_FN int states_since(int start, int num_states) {
   return start < num_states ? num_states - start : 0;
 }
 
-// The states that show one token: those of age `newest` up to, not including, `oldest`. With C[m] the
-// summed weights of the m youngest states, and C[0] = 0, their weight is C[oldest] - C[newest].
-struct Piece {
-  int token;
-  int newest, oldest;
-};
-
-// Walks over the pieces of position i that are not empty, newest first. It reads no segment older
-// than the first one that shows, so the cost follows the segments in use.
-class Pieces {
- public:
-  REMASK_FN Pieces(const Segments& segments, int64_t i)
-      : ends_(segments.ends + (segments.count - 1) * segments.total + i),
-        tokens_(segments.tokens + segments.count * segments.total + i),
-        total_(segments.total),
-        left_(segments.count),
-        num_states_(segments.num_states(i)) {}
-
-  REMASK_FN bool next(Piece& piece) {
-    while (newest_ < num_states_) {  // the segment that starts at step 0 ends the walk
-      ends_ -= total_;
-      tokens_ -= total_;
-      const int oldest = states_since(--left_ > 0 ? *ends_ : 0, num_states_);
-      if (oldest > newest_) {
-        piece = {*tokens_, newest_, oldest};
-        newest_ = oldest;
-        return true;
-      }
-    }
-    return false;
-  }
-
- private:
-  const int32_t *ends_, *tokens_;
-  int64_t total_, left_;
-  int num_states_, newest_ = 0;
-};
-
-// Segments top, top - 1, ... of position i: segment top - j shows in the states of age edge[j] up to
-// edge[j + 1]. Their starts are read at once, for devices that hide latency by loads in flight.
-template <int kSize>
+// Segments top, top - 1, ... of position i, newest first: segment top - j shows in the states of age
+// edge[j] up to, not including, edge[j + 1]. With C[m] the summed weights of the m youngest states,
+// and C[0] = 0, its weight is C[edge[j + 1]] - C[edge[j]]. Once an edge has reached the number of
+// states, all older segments are empty: the cost follows the segments in use.
+// kInner says that none of them is segment 0 or below.
+template <int kSize, bool kInner = false>
 struct Group {
   int edge[kSize + 1];
 
@@ -125,8 +90,10 @@ struct Group {
 #if defined(__CUDACC__)
 #pragma unroll
 #endif
-    for (int j = 0; j < kSize; ++j)
-      edge[j + 1] = states_since(segments.start(top - j, i), num_states);
+    for (int j = 0; j < kSize; ++j) {
+      const int start = kInner || top > j ? segments.end(top - j - 1, i) : 0;
+      edge[j + 1] = states_since(start, num_states);
+    }
   }
 
   REMASK_FN bool is_empty(int j) const { return edge[j] == edge[j + 1]; }

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
+#include <vector>
 
 #include "history.h"
 
@@ -20,7 +22,8 @@ namespace {
 // Columns handled at once. Table, weight and output slices of this width stay in the first-level
 // cache, so a long horizon's larger table costs no more than a short one's.
 constexpr int64_t kTile = 256;
-constexpr int64_t kPositionsPerTask = 64;
+constexpr int64_t kBlock = 64;            // positions handled at once
+constexpr int64_t kSmallBytes = 1 << 15;  // fits the first-level cache
 
 #ifdef REMASK_AVX2
 inline __m256 load8(const float* p) { return _mm256_loadu_ps(p); }
@@ -72,36 +75,112 @@ void step_all(const acc_t* acc, const weight_t* embed, const acc_t* turn, acc_t*
     step_row(acc + r * width, embed + r * width, turn, out + r * width, width);
 }
 
-// Pieces summed at once, in registers; more of them take several rounds.
-constexpr int kPieces = 4;
+// Segments are summed in rounds, each with its sums in registers. Up to kLargest segments take one
+// round. A larger S is known only at run time; its rounds take as many segments as most paths have.
+constexpr int kLargest = 4;
+constexpr int kRuntimeRound = 3;
+constexpr int kRuntime = 0;  // stands for S where it is no constant
 
-// The columns of a tile that the pieces of one position need, newest piece first.
-template <class weight_t, class acc_t>
-struct Terms {
-  const weight_t* weight[kPieces];
-  const acc_t* oldest[kPieces];     // C[oldest] of each piece
-  const acc_t* newest = nullptr;  // C[newest] of the first one; null for C[0] = 0
-  int count = 0;
+// Where a position's segments point: rows of the embedding or of its gradient, and the table, both
+// from the first column of a tile.
+template <class row_t, class acc_t>
+struct Tile {
+  row_t* rows;
+  int64_t row_stride;
+  const acc_t* table;
+  int64_t table_stride;
+  int64_t columns;
 };
 
-// out[0:width] (+)= sum over kCount terms of (C[oldest] - C[newest]) * weight, where each term's
-// newest is the oldest of the one before it.
+// What one round needs of a position: the segments that are not empty, newest first.
+template <class row_t, class acc_t>
+struct Terms {
+  row_t* row[kLargest];
+  const acc_t* oldest[kLargest];  // C[oldest] of each segment
+  const acc_t* newest;            // C[newest] of the first of them; null for C[0] = 0
+  int count;
+  int states_left;  // states that older segments show, which are left for the next round
+};
+
+// Writes the terms of segments top, top - 1, ..., top - kSize + 1 of position i; those below 0 are
+// empty. Which of the others are is hard to predict, so there is no branch on it. kInner says that
+// none of them is segment 0 or below.
+template <int kSize, bool kInner, class row_t, class acc_t>
+inline void collect(const Segments& segments, const Tile<row_t, acc_t>& tile, int64_t i,
+                    int64_t top, int newest, int num_states, Terms<row_t, acc_t>& terms) {
+  const Group<kSize, kInner> group(segments, i, top, newest, num_states);
+  int count = 0;
+  for (int j = 0; j < kSize; ++j) {
+    const int64_t token = segments.token(kInner ? top - j : std::max<int64_t>(top - j, 0), i);
+    terms.row[count] = tile.rows + token * tile.row_stride;
+    terms.oldest[count] = tile.table + group.edge[j + 1] * tile.table_stride;
+    count += !group.is_empty(j);
+  }
+  terms.newest = newest > 0 ? tile.table + newest * tile.table_stride : nullptr;
+  terms.count = count;
+  terms.states_left = num_states - group.edge[kSize];
+}
+
+template <class T>
+inline void prefetch(const T* p, int64_t width) {
+  for (int64_t d = 0; d < width; d += 64 / sizeof(T)) __builtin_prefetch(p + d);
+}
+
+// Calls use(i, terms) for every round of positions begin to end, of which there are at most kBlock.
+// Rows are read at random, so those of the next position are fetched while this one is summed.
+// kSegments is S or kRuntime.
+template <int kSegments, class row_t, class acc_t, class Use>
+inline void for_each_round(const Segments& segments, const Tile<row_t, acc_t>& tile, int64_t begin,
+                           int64_t end, Use use) {
+  constexpr bool kIsRuntime = kSegments == kRuntime;
+  constexpr int kSize = kIsRuntime ? kRuntimeRound : kSegments;
+  const int64_t last = (kIsRuntime ? segments.count : kSegments) - 1;
+  Terms<row_t, acc_t> block[kBlock];
+  for (int64_t i = begin; i < end;) {
+    const int num_states = segments.num_states(i);
+    const int64_t row_end = std::min(end, (i / segments.positions + 1) * segments.positions);
+    for (; i < row_end; ++i)
+      collect<kSize, kIsRuntime>(segments, tile, i, last, 0, num_states, block[i - begin]);
+  }
+  for (int64_t i = begin; i < end; ++i) {
+    Terms<row_t, acc_t>& terms = block[i - begin];
+    if (i + 1 < end) {
+      const Terms<row_t, acc_t>& next = block[i + 1 - begin];
+      for (int s = 0; s < next.count; ++s) prefetch(next.row[s], tile.columns);
+    }
+    use(i, terms);
+    if constexpr (kIsRuntime) {
+      for (int64_t top = last - kSize; terms.states_left > 0; top -= kSize) {
+        const int num_states = segments.num_states(i);
+        const int newest = num_states - terms.states_left;
+        collect<kSize, false>(segments, tile, i, top, newest, num_states, terms);
+        use(i, terms);
+      }
+    }
+  }
+}
+
+// out[0:width] = sum over kCount terms of (C[oldest] - C[newest]) * row, where the newest of a term
+// is the oldest of the one before it. With kAdd the sum is added to out.
 template <int kCount, bool kAdd, class weight_t, class acc_t>
-void sum_terms(const Terms<weight_t, acc_t>& terms, acc_t* out, int64_t width) {
+void sum_terms(const Terms<const weight_t, acc_t>& terms, acc_t* out, int64_t width) {
+  const weight_t* row[kCount];  // copies, which the compiler can keep in registers
+  const acc_t* upto[kCount];
+  for (int s = 0; s < kCount; ++s) {
+    row[s] = terms.row[s];
+    upto[s] = terms.oldest[s];
+  }
   int64_t d = 0;
 #ifdef REMASK_AVX2
   if constexpr (sizeof(acc_t) == 4) {
     for (; d + 8 <= width; d += 8) {
-      __m256 sum, newest;
-      if constexpr (kAdd) {
-        sum = load8(out + d);
-        newest = load8(terms.newest + d);
-      }
+      __m256 sum = kAdd ? load8(out + d) : _mm256_setzero_ps();
+      __m256 newest = kAdd ? load8(terms.newest + d) : _mm256_setzero_ps();
       for (int s = 0; s < kCount; ++s) {
         const bool first = s == 0 && !kAdd;
-        const __m256 oldest = load8(terms.oldest[s] + d);
+        const __m256 oldest = load8(upto[s] + d);
         const __m256 c = first ? oldest : _mm256_sub_ps(oldest, newest);
-        const __m256 term = times8(c, load8(terms.weight[s] + d));
+        const __m256 term = times8(c, load8(row[s] + d));
         sum = first ? term : _mm256_add_ps(sum, term);
         newest = oldest;
       }
@@ -110,14 +189,11 @@ void sum_terms(const Terms<weight_t, acc_t>& terms, acc_t* out, int64_t width) {
   }
 #endif
   for (; d < width; d += 2) {
-    Pair<acc_t> sum{0, 0}, newest{0, 0};
-    if constexpr (kAdd) {
-      sum = load_pair<acc_t>(out + d);
-      newest = load_pair<acc_t>(terms.newest + d);
-    }
+    Pair<acc_t> sum = kAdd ? load_pair<acc_t>(out + d) : Pair<acc_t>{0, 0};
+    Pair<acc_t> newest = kAdd ? load_pair<acc_t>(terms.newest + d) : Pair<acc_t>{0, 0};
     for (int s = 0; s < kCount; ++s) {
-      const Pair<acc_t> oldest = load_pair<acc_t>(terms.oldest[s] + d);
-      sum = sum + (oldest - newest) * load_pair<acc_t>(terms.weight[s] + d);
+      const Pair<acc_t> oldest = load_pair<acc_t>(upto[s] + d);
+      sum = sum + (oldest - newest) * load_pair<acc_t>(row[s] + d);
       newest = oldest;
     }
     out[d] = sum.re;
@@ -126,58 +202,34 @@ void sum_terms(const Terms<weight_t, acc_t>& terms, acc_t* out, int64_t width) {
 }
 
 template <bool kAdd, class weight_t, class acc_t>
-void sum_any(const Terms<weight_t, acc_t>& terms, acc_t* out, int64_t width) {
-  static_assert(kPieces == 4, "a case for each number of pieces");
-  switch (terms.count) {
-    case 1:
-      return sum_terms<1, kAdd>(terms, out, width);
-    case 2:
-      return sum_terms<2, kAdd>(terms, out, width);
-    case 3:
-      return sum_terms<3, kAdd>(terms, out, width);
-    case 4:
-      return sum_terms<4, kAdd>(terms, out, width);
-  }
+inline void sum_any(const Terms<const weight_t, acc_t>& terms, acc_t* out, int64_t width) {
+  static_assert(kLargest == 4, "one line for each count");
+  if (terms.count == 1) sum_terms<1, kAdd>(terms, out, width);
+  if (terms.count == 2) sum_terms<2, kAdd>(terms, out, width);
+  if (terms.count == 3) sum_terms<3, kAdd>(terms, out, width);
+  if (terms.count == 4) sum_terms<4, kAdd>(terms, out, width);
 }
 
-// Columns `column` to `column + columns` of a^(t) at position i, to out[0:columns].
-template <class weight_t, class acc_t>
-void embed_position(const weight_t* weight, const Segments& segments, const acc_t* table,
-                    acc_t* out, int64_t i, int64_t width, int64_t column, int64_t columns) {
-  Terms<weight_t, acc_t> terms;
-  Pieces pieces(segments, i);
-  for (Piece piece; pieces.next(piece);) {
-    if (terms.count == kPieces) {
-      if (terms.newest)
-        sum_any<true>(terms, out, columns);
-      else
-        sum_any<false>(terms, out, columns);
-      terms.newest = terms.oldest[kPieces - 1];
-      terms.count = 0;
-    }
-    terms.weight[terms.count] = weight + piece.token * width + column;
-    terms.oldest[terms.count++] = table + piece.oldest * width + column;
-  }
-  if (terms.newest)
-    sum_any<true>(terms, out, columns);
-  else
-    sum_any<false>(terms, out, columns);
-}
-
-template <class weight_t, class acc_t>
+template <int kSegments, class weight_t, class acc_t>
 void embed_all(const weight_t* weight, const Segments& segments, const acc_t* table, acc_t* out,
                int64_t width, int threads) {
   const int64_t tiles = (width + kTile - 1) / kTile;
-  const int64_t tasks = (segments.total + kPositionsPerTask - 1) / kPositionsPerTask;
+  const int64_t blocks = (segments.total + kBlock - 1) / kBlock;
 #pragma omp parallel for num_threads(threads) schedule(static) collapse(2)
-  for (int64_t tile = 0; tile < tiles; ++tile) {
-    for (int64_t task = 0; task < tasks; ++task) {
-      const int64_t column = tile * kTile;
-      const int64_t columns = std::min(kTile, width - column);
-      const int64_t end = std::min(segments.total, (task + 1) * kPositionsPerTask);
-      for (int64_t i = task * kPositionsPerTask; i < end; ++i)
-        embed_position(weight, segments, table, out + i * width + column, i, width, column,
-                       columns);
+  for (int64_t t = 0; t < tiles; ++t) {
+    for (int64_t block = 0; block < blocks; ++block) {
+      const int64_t column = t * kTile;
+      const Tile<const weight_t, acc_t> tile{weight + column, width, table + column, width,
+                                             std::min(kTile, width - column)};
+      const int64_t begin = block * kBlock;
+      const int64_t end = std::min(segments.total, begin + kBlock);
+      for_each_round<kSegments>(segments, tile, begin, end, [&](int64_t i, const auto& terms) {
+        acc_t* to = out + i * width + column;
+        if (terms.newest)
+          sum_any<true>(terms, to, tile.columns);
+        else
+          sum_any<false>(terms, to, tile.columns);
+      });
     }
   }
 }
@@ -208,27 +260,54 @@ void add_slice(const acc_t* grad, const acc_t* oldest, const acc_t* newest, acc_
 
 // Threads own columns, not positions: no two write the same element, so there are no atomics and
 // the order of each sum, hence its bits, is the same for any number of threads.
-template <class acc_t>
+template <int kSegments, class acc_t>
 void backward_all(const acc_t* grad, const Segments& segments, const acc_t* table,
-                  acc_t* grad_weight, int64_t width, int threads) {
+                  acc_t* grad_weight, int64_t vocabulary, int64_t width, int threads) {
   constexpr int64_t kLine = 64 / sizeof(acc_t);  // a cache line belongs to one thread
   const int64_t share = (width + threads - 1) / threads;
-  const int64_t tile = std::min(kTile, std::max(kLine, (share + kLine - 1) / kLine * kLine));
-  const int64_t tiles = (width + tile - 1) / tile;
+  const int64_t tile_width = std::min(kTile, std::max(kLine, (share + kLine - 1) / kLine * kLine));
+  const int64_t tiles = (width + tile_width - 1) / tile_width;
+  // Rows of a small vocabulary are written so often that threads contend for the cache lines at the
+  // borders of their columns, which the hardware prefetches for both. Each sums into its own copy.
+  const bool is_small = vocabulary * tile_width * sizeof(acc_t) <= kSmallBytes;
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t t = 0; t < tiles; ++t) {
-    const int64_t column = t * tile;
-    const int64_t columns = std::min(tile, width - column);
-    for (int64_t i = 0; i < segments.total; ++i) {
-      const acc_t* newest = nullptr;
-      Pieces pieces(segments, i);
-      for (Piece piece; pieces.next(piece);) {
-        const acc_t* oldest = table + piece.oldest * width + column;
-        add_slice(grad + i * width + column, oldest, newest,
-                  grad_weight + piece.token * width + column, columns);
-        newest = oldest;
-      }
+    const int64_t column = t * tile_width;
+    const int64_t columns = std::min(tile_width, width - column);
+    std::vector<acc_t> own(is_small ? vocabulary * columns : 0);
+    const Tile<acc_t, acc_t> tile{is_small ? own.data() : grad_weight + column,
+                                  is_small ? columns : width, table + column, width, columns};
+    for (int64_t begin = 0; begin < segments.total; begin += kBlock) {
+      const int64_t end = std::min(segments.total, begin + kBlock);
+      for_each_round<kSegments>(segments, tile, begin, end, [&](int64_t i, const auto& terms) {
+        const acc_t* from = grad + i * width + column;
+        if (i + 1 < segments.total) prefetch(from + width, columns);
+        const acc_t* newest = terms.newest;
+        for (int s = 0; s < terms.count; ++s) {
+          add_slice(from, terms.oldest[s], newest, terms.row[s], columns);
+          newest = terms.oldest[s];
+        }
+      });
     }
+    for (int64_t v = 0; v < (is_small ? vocabulary : 0); ++v)
+      std::copy_n(own.data() + v * columns, columns, grad_weight + v * width + column);
+  }
+}
+
+// Calls `use` with S as a constant if it is small, and with kRuntime otherwise.
+template <class Use>
+void with_constant(int64_t num_segments, Use use) {
+  switch (num_segments) {
+    case 1:
+      return use(std::integral_constant<int, 1>());
+    case 2:
+      return use(std::integral_constant<int, 2>());
+    case 3:
+      return use(std::integral_constant<int, 3>());
+    case 4:
+      return use(std::integral_constant<int, 4>());
+    default:
+      return use(std::integral_constant<int, kRuntime>());
   }
 }
 
@@ -273,13 +352,22 @@ int remask_history_embed(const void* weight, const int32_t* tokens, const int32_
   const Segments segments{tokens, ends, step, count, batch * positions, positions};
   switch (dtype) {
     case kFloat32:
-      embed_all(as<float>(weight), segments, as<float>(table), as<float>(out), width, threads);
+      with_constant(count, [&](auto constant) {
+        embed_all<constant()>(as<float>(weight), segments, as<float>(table), as<float>(out), width,
+                              threads);
+      });
       return 0;
     case kBFloat16:
-      embed_all(as<BFloat16>(weight), segments, as<float>(table), as<float>(out), width, threads);
+      with_constant(count, [&](auto constant) {
+        embed_all<constant()>(as<BFloat16>(weight), segments, as<float>(table), as<float>(out),
+                              width, threads);
+      });
       return 0;
     case kFloat64:
-      embed_all(as<double>(weight), segments, as<double>(table), as<double>(out), width, threads);
+      with_constant(count, [&](auto constant) {
+        embed_all<constant()>(as<double>(weight), segments, as<double>(table), as<double>(out),
+                              width, threads);
+      });
       return 0;
     default:
       return kUnsupported;
@@ -289,17 +377,21 @@ int remask_history_embed(const void* weight, const int32_t* tokens, const int32_
 // `grad_weight` [V, D] must be zero on entry; `dtype` is that of grad, float32 or float64.
 int remask_history_embed_backward(const void* grad, const int32_t* tokens, const int32_t* ends,
                                   const int32_t* step, const void* table, void* grad_weight,
-                                  int64_t count, int64_t batch, int64_t positions, int64_t width,
-                                  int dtype, int threads) {
+                                  int64_t count, int64_t batch, int64_t positions,
+                                  int64_t vocabulary, int64_t width, int dtype, int threads) {
   const Segments segments{tokens, ends, step, count, batch * positions, positions};
   switch (dtype) {
     case kFloat32:
-      backward_all(as<float>(grad), segments, as<float>(table), as<float>(grad_weight), width,
-                   threads);
+      with_constant(count, [&](auto constant) {
+        backward_all<constant()>(as<float>(grad), segments, as<float>(table),
+                                 as<float>(grad_weight), vocabulary, width, threads);
+      });
       return 0;
     case kFloat64:
-      backward_all(as<double>(grad), segments, as<double>(table), as<double>(grad_weight), width,
-                   threads);
+      with_constant(count, [&](auto constant) {
+        backward_all<constant()>(as<double>(grad), segments, as<double>(table),
+                                 as<double>(grad_weight), vocabulary, width, threads);
+      });
       return 0;
     default:
       return kUnsupported;
@@ -313,12 +405,14 @@ int remask_segments_are_valid(const int32_t* tokens, const int32_t* ends, const 
                               int32_t horizon) {
   const int64_t total = batch * positions;
   const auto ids = static_cast<uint32_t>(vocabulary);  // as unsigned, a negative one is too large
-  const auto last = static_cast<uint32_t>(horizon);
   int bad = 0;
   for (int64_t i = 0; i < count * total; ++i) bad |= static_cast<uint32_t>(tokens[i]) >= ids;
-  for (int64_t i = 0; i < (count - 1) * total; ++i) bad |= static_cast<uint32_t>(ends[i]) > last;
-  for (int64_t i = total; i < (count - 1) * total; ++i) bad |= ends[i] < ends[i - total];
-  for (int64_t b = 0; b < batch; ++b) bad |= static_cast<uint32_t>(step[b]) > last;
+  if (count > 1) {
+    const int32_t* final = ends + (count - 2) * total;
+    for (int64_t i = 0; i < total; ++i) bad |= (ends[i] < 0) | (final[i] > horizon);
+    for (int64_t i = 0; i < (count - 2) * total; ++i) bad |= ends[i] > ends[i + total];
+  }
+  for (int64_t b = 0; b < batch; ++b) bad |= (step[b] < 0) | (step[b] > horizon);
   return bad == 0;
 }
 

@@ -163,10 +163,9 @@ __global__ void backward_sorted_kernel(const float* grad, Segments segments, con
     const int64_t position = entry[i] % segments.total;
     const int64_t s = entry[i] / segments.total;
     const int num_states = segments.num_states(position);
-    const int oldest = states_since(segments.start(s, position), num_states);
-    const int newest = s + 1 < segments.count
-                           ? states_since(segments.start(s + 1, position), num_states)
-                           : 0;
+    const int oldest = states_since(s > 0 ? segments.end(s - 1, position) : 0, num_states);
+    const int newest =
+        s + 1 < segments.count ? states_since(segments.end(s, position), num_states) : 0;
     const Run<float, kVec> c = coefficient<kVec>(table, oldest, newest, width, column);
     const Run<float, kVec> g = load<kVec>(grad + position * width + column);
 #pragma unroll
@@ -227,8 +226,8 @@ int embed_any(const void* weight, Segments segments, const void* table, void* ou
 }
 
 template <int kVec>
-int launch_backward_atomic(const float* grad, Segments segments, const float* table, float* grad_weight,
-                           int64_t width, void* stream) {
+int launch_backward_atomic(const float* grad, Segments segments, const float* table,
+                           float* grad_weight, int64_t width, void* stream) {
   const dim3 block = block_for<kVec>(width);
   const dim3 grid = grid_for<kVec>(block, segments.total, width);
   auto* kernel = &backward_atomic_kernel<kVec>;
@@ -237,13 +236,14 @@ int launch_backward_atomic(const float* grad, Segments segments, const float* ta
 }
 
 template <int kVec>
-int launch_backward_sorted(const float* grad, Segments segments, const float* table, const int32_t* entry,
-                           const int32_t* first, float* grad_weight, int64_t vocabulary,
-                           int64_t width, void* stream) {
+int launch_backward_sorted(const float* grad, Segments segments, const float* table,
+                           const int32_t* entry, const int32_t* first, float* grad_weight,
+                           int64_t vocabulary, int64_t width, void* stream) {
   const dim3 block(block_for<kVec>(width).x);
   const dim3 grid = grid_for<kVec>(block, vocabulary, width);
   auto* kernel = &backward_sorted_kernel<kVec>;
-  REMASK_LAUNCH(kernel, grid, block, stream, grad, segments, table, entry, first, grad_weight, width);
+  REMASK_LAUNCH(kernel, grid, block, stream, grad, segments, table, entry, first, grad_weight,
+                width);
   return cudaGetLastError();
 }
 
