@@ -170,7 +170,7 @@ def bench_horizon(size: tuple[int, int, int, int], repeats: int) -> None:
         forward = embed_call(kernels, weight, segments, horizon=horizon, decay=DECAY)
         return with_backward(forward, weight, grad)
 
-    times = alternate([run(horizon) for horizon in HORIZONS], 3 * repeats)
+    times = turns([run(horizon) for horizon in HORIZONS], 3 * repeats)
     print(f"{_name(size):>16} {_relative(times)}")
 
 
@@ -187,7 +187,7 @@ def bench_segments(size: tuple[int, int, int, int], backward: bool, repeats: int
         return with_backward(forward, weight, grad) if backward else forward
 
     sides = [run(three, 6), run((wide.tokens, wide.ends, wide.step), 6), run(full, 8)]
-    print(f"{_name(size):>16} {_relative(alternate(sides, 3 * repeats))}")
+    print(f"{_name(size):>16} {_relative(turns(sides, 3 * repeats))}")
 
 
 def bench_against(
@@ -208,10 +208,9 @@ def bench_against(
         both = [with_backward(call, weight, grad) for call in forward]
         for name, sides in (("forward", forward), ("forward + backward", both)):
             theirs, ours = turns(sides, 6 * repeats)
-            ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
             print(
                 f"{_name(size):>16} {name:>20} {statistics.median(theirs) * 1e3:16.3f}"
-                f" {statistics.median(ours) * 1e3:10.3f} {ratio:12.3f}"
+                f" {statistics.median(ours) * 1e3:10.3f} {_ratio(ours, theirs):12.3f}"
             )
 
 
@@ -306,9 +305,15 @@ def _seconds(side: Callable[[], object], count: int) -> float:
     return (time.perf_counter() - start) / count
 
 
-def _relative(times: list[float]) -> str:
-    """Times in ms, each with its ratio to the first."""
-    return " ".join(f"{f'{t * 1e3:.2f} ({t / times[0]:.2f}x)':>16}" for t in times)
+def _relative(times: list[list[float]]) -> str:
+    """Median ms of each side, with its ratio to the first side."""
+    cells = [f"{statistics.median(x) * 1e3:.2f} ({_ratio(x, times[0]):.2f}x)" for x in times]
+    return " ".join(f"{cell:>16}" for cell in cells)
+
+
+def _ratio(times: list[float], others: list[float]) -> float:
+    """Median of the ratios within a round, which see the same load on the machine."""
+    return statistics.median(a / b for a, b in zip(times, others, strict=True))
 
 
 def _name(size: tuple[int, int, int, int]) -> str:
