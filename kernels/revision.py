@@ -18,8 +18,8 @@ from types import ModuleType
 
 from torch import Tensor
 
-from kernels.build import CACHE_VARIABLE
-from kernels.native import Tensors
+from remask.kernels.build import CACHE_VARIABLE
+from remask.kernels.native import Tensors
 
 PACKAGE = "other_kernels"
 """Name of the copy, as a package and as an operator namespace."""

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import torch
 
-import kernels
-from kernels.revision import embed_call
+from remask import kernels
+from remask.kernels.revision import embed_call
 
 MASK, VOCAB, HORIZON = 0, 11, 6
 
