@@ -3,9 +3,9 @@
 Both sides run in turns in one process, so a noisy machine slows both. "eager" accumulates state
 after state, as the method is written; "segments" is the segment form in plain PyTorch.
 
-    python -m remask.infra.benches.kernels                   # all sizes, about two minutes
+    python -m remask.infra.benches.kernels                # all sizes, about two minutes
     python -m remask.infra.benches.kernels --only 64,81,128
-    python -m remask.infra.benches.kernels --against main    # only this: the kernels of another git revision
+    python -m remask.infra.benches.kernels --against main # beside another git revision
 """
 
 import argparse
