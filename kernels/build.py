@@ -1,8 +1,8 @@
-"""Compile the kernels on first use, into a cache of our own; say why when that cannot be.
+"""Compile the kernels on first use into our own cache, or say why that is not possible.
 
 The kernels are plain C functions without torch headers, so a compiler is all they need and a build
-takes seconds. A library is written aside and renamed, so several processes may build at once and a
-killed one leaves no half library. Nothing here runs at import.
+takes seconds. A library is built in a temporary folder and renamed into place: several processes
+may build at once, and a killed one leaves no partial library. Nothing here runs at import.
 """
 
 import ctypes
@@ -23,12 +23,12 @@ import torch
 
 CSRC = Path(__file__).parent / "csrc"
 SOURCES = {"cpu": "history_cpu.cpp", "cuda": "history_cuda.cu", "rows": "rows_cpu.cpp"}
-"""By name: the history operators on a type of device, and the pipeline's row work."""
+"""Source of each library: the history operators by type of device, and the row operations."""
 HEADERS = ("history.h", "host_shim.h")
 ASIDE = "building-"
 
 CACHE_VARIABLE = "REMASK_CACHE"
-"""Folder for built libraries; by default `remask` in the user's cache folder."""
+"""Names the folder for built libraries; defaults to `remask` in the user's cache folder."""
 MODE_VARIABLE = "REMASK_KERNELS"
 """`auto` (default) compiles when it can; `reference` never does."""
 
@@ -44,24 +44,24 @@ class Native:
 
 @dataclass(frozen=True)
 class Command:
-    """One compiler call: everything but the output path."""
+    """A compiler call without its output path."""
 
     compiler: str
     flags: tuple[str, ...]
     source: str
 
     def run(self, output: Path) -> None:
-        """Compile to `output`, or raise RuntimeError with what the compiler said."""
+        """Compile to `output`. Raise RuntimeError with the compiler's first error."""
         argv = [self.compiler, *self.flags, "-o", str(output), str(CSRC / self.source)]
         done = subprocess.run(argv, capture_output=True, text=True)
         if done.returncode != 0:
             raise RuntimeError(
                 f"{self.compiler} could not compile {self.source}: {_first_error(done.stderr)}; "
-                f"mend the compiler, or set {MODE_VARIABLE}=reference to do without"
+                f"fix the compiler, or set {MODE_VARIABLE}=reference to do without"
             )
 
     def key(self) -> str:
-        """What the result depends on, as a short hash."""
+        """A short hash of everything that the library depends on."""
         version = subprocess.run(
             [self.compiler, "--version"], capture_output=True, text=True
         ).stdout
@@ -71,20 +71,20 @@ class Command:
 
 
 def is_compiled(device: str | torch.device = "cpu") -> bool:
-    """Does the compiled kernel run for tensors on this device? Builds it if need be."""
+    """Does the compiled kernel run for tensors on this device? Builds it if necessary."""
     return native(torch.device(device).type).library is not None
 
 
 @functools.cache
 def native(name: str) -> Native:
-    """A library of SOURCES, built if need be: once per process."""
+    """Load a library of SOURCES, once per process; builds it if necessary."""
     mode = os.environ.get(MODE_VARIABLE, "auto")
     if mode not in ("auto", "reference"):
         return Native(None, f"{MODE_VARIABLE} must be auto or reference, got {mode!r}")
     if mode == "reference":
         return Native(None, f"{MODE_VARIABLE}=reference asks for the reference path")
     if name not in SOURCES:
-        return Native(None, f"there is no kernel for {name} devices")
+        return Native(None, f"no kernel exists for {name} devices")
     if name == "cuda" and not torch.cuda.is_available():
         return Native(None, "torch sees no CUDA device")
     try:
@@ -94,7 +94,7 @@ def native(name: str) -> Native:
 
 
 def load(command: Command) -> Native:
-    """Build a command's library if need be and load it; one that is damaged is built anew."""
+    """Load a command's library. Builds it if it is missing or damaged."""
     path = build(command)
     try:
         return Native(ctypes.CDLL(str(path)), str(path))
@@ -104,7 +104,7 @@ def load(command: Command) -> Native:
 
 
 def warn_if_reference(device_type: str) -> None:
-    """Tell the user once that the slow path runs, and why."""
+    """Warn the user, once, that the slow path runs and why."""
     if native(device_type).library is None and os.environ.get(MODE_VARIABLE) != "reference":
         _warn_once(native(device_type).detail)
 
@@ -119,7 +119,7 @@ def _warn_once(detail: str) -> None:
 
 
 def build(command: Command) -> Path:
-    """The library of a command: from the cache, or compiled into it, whole or not at all."""
+    """Path of a command's library in the cache, compiled there if it is missing."""
     folder = cache_folder()
     output = folder / f"{Path(command.source).stem}-{command.key()}.so"
     try:
@@ -141,7 +141,7 @@ def build(command: Command) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where built libraries live."""
+    """Folder of the built libraries."""
     if chosen := os.environ.get(CACHE_VARIABLE):
         return Path(chosen) / "kernels"
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -149,7 +149,7 @@ def cache_folder() -> Path:
 
 
 def _check_private(folder: Path) -> None:
-    """What is loaded from here runs as us, so nobody else may write here."""
+    """Raise RuntimeError if others can write here: what is loaded runs as the current user."""
     if not hasattr(os, "getuid"):
         return
     status = folder.stat()
@@ -161,14 +161,14 @@ def _check_private(folder: Path) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what builds killed more than an hour ago left."""
+    """Remove the leftovers of builds that were killed more than an hour ago."""
     for stray in folder.glob(f"{ASIDE}*"):
         if time.time() - stray.stat().st_mtime > 3600:
             shutil.rmtree(stray, ignore_errors=True)
 
 
 def shim_command() -> Command:
-    """The CUDA kernels compiled for the host, where a loop plays the GPU; for tests."""
+    """Compile the CUDA kernels for the host, where a loop stands in for the GPU; for tests."""
     flags = ("-O1", "-std=c++17", "-shared", "-fPIC", "-x", "c++", "-DREMASK_HOST_SHIM")
     return Command(_host_compiler(), flags, SOURCES["cuda"])
 
@@ -186,7 +186,7 @@ def _cpu_command(source: str = SOURCES["cpu"]) -> Command:
 def _cuda_command() -> Command:
     nvcc = shutil.which("nvcc")
     if nvcc is None:
-        raise RuntimeError("there is a GPU but no nvcc; put the CUDA toolkit's bin folder on PATH")
+        raise RuntimeError("nvcc was not found; put the CUDA toolkit's bin folder on PATH")
     major, minor = torch.cuda.get_device_capability()
     flags = ("-O3", "-std=c++17", "-shared", "-Xcompiler", "-fPIC", f"-arch=sm_{major}{minor}")
     return Command(nvcc, flags, SOURCES["cuda"])

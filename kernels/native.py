@@ -1,8 +1,8 @@
-"""Calls into the compiled libraries: allocate, pass pointers, check the answer.
+"""Calls into the compiled libraries: allocate the result, pass pointers, check the return code.
 
-Inputs are contiguous and of the types `ops.py` promises: ids and boundaries int32, accumulators and
-tables float32 or, on the CPU, float64. The CUDA functions also run on the host shim's library with
-CPU tensors, so that all of this file is tested on machines without a GPU.
+`ops.py` guarantees contiguous inputs of the right types: segments int32, accumulators and tables
+float32 or, on the CPU, float64. The CUDA functions also run on the host shim's library with CPU
+tensors, so that all of this file is tested on machines without a GPU.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def cpu_history_step(library: ctypes.CDLL, acc: Tensor, embed: Tensor, turn: Ten
 def cpu_history_embed(
     library: ctypes.CDLL, weight: Tensor, segments: Tensors, table: Tensor
 ) -> Tensor:
-    """The segment form on the CPU, [B, N, D]."""
+    """a^(t) of segments on the CPU, [B, N, D]."""
     (_, batch, positions), width = segments[0].shape, weight.shape[1]
     out = torch.empty(batch, positions, width, dtype=table.dtype)
     _check_cpu(
@@ -63,7 +63,7 @@ def cpu_history_embed(
 def cpu_history_embed_backward(
     library: ctypes.CDLL, grad: Tensor, segments: Tensors, table: Tensor, vocab_size: int
 ) -> Tensor:
-    """Its gradient in weight on the CPU, [V, D]; the same bits for any number of threads."""
+    """Gradient of `cpu_history_embed` in weight, [V, D]; the same bits for any thread count."""
     batch, positions, width = grad.shape
     out = torch.zeros(vocab_size, width, dtype=table.dtype)
     _check_cpu(
@@ -116,7 +116,7 @@ def cuda_history_step(library: ctypes.CDLL, acc: Tensor, embed: Tensor, turn: Te
 def cuda_history_embed(
     library: ctypes.CDLL, weight: Tensor, segments: Tensors, table: Tensor
 ) -> Tensor:
-    """The segment form on torch's current stream, [B, N, D]."""
+    """a^(t) of segments on torch's current stream, [B, N, D]."""
     weight = _aligned(weight)
     (_, batch, positions), width = segments[0].shape, weight.shape[1]
     out = torch.empty(batch, positions, width, dtype=table.dtype, device=weight.device)
@@ -145,7 +145,7 @@ def cuda_history_embed_backward(
     *,
     deterministic: bool,
 ) -> Tensor:
-    """Its gradient in weight on torch's current stream, [V, D]; atomic, or in a fixed order."""
+    """Gradient of `cuda_history_embed` in weight, [V, D]; atomic, or summed in a fixed order."""
     grad = _aligned(grad)
     batch, positions, width = grad.shape
     if deterministic:
@@ -189,13 +189,13 @@ def _sorted_entries(segments: Tensors, vocab_size: int) -> tuple[Tensor, Tensor]
 
 
 def _aligned(tensor: Tensor) -> Tensor:
-    """Vector loads need 16-byte boundaries, which a view into a flat buffer may miss."""
+    """A copy if the tensor is not 16-byte aligned, as vector loads need; views may not be."""
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
 
 @contextlib.contextmanager
 def _on_device(tensor: Tensor):
-    """Guard the device and give torch's current stream there; none for the host shim."""
+    """Guard the device and yield torch's current stream there; None for the host shim."""
     if tensor.device.type == "cuda":
         with torch.cuda.device(tensor.device):
             yield ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
@@ -205,7 +205,7 @@ def _on_device(tensor: Tensor):
 
 def _check_cpu(code: int) -> None:
     if code != 0:
-        raise RuntimeError("the CPU kernels have no version for this dtype")
+        raise RuntimeError("the CPU kernels do not support this dtype")
 
 
 def _check_launch(library: ctypes.CDLL, code: int) -> None:

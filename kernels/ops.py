@@ -247,7 +247,7 @@ def _check_decay(decay: float) -> None:
 
 def _check_width(width: int) -> None:
     if width == 0 or width % 2:
-        raise ValueError(f"width D must be even, for rotation turns pairs; got {width}")
+        raise ValueError(f"width D must be even, as rotation acts on pairs; got {width}")
 
 
 def _check_one_device(tensors: dict[str, Tensor]) -> None:

@@ -27,7 +27,7 @@ def lag_factors(
         width: D, even.
         decay: γ in (0, 1].
         rotate: False gives the unrotated sum.
-        dtype: Of the result; the computation is in float64.
+        dtype: Type of the result; the computation is in float64.
 
     Returns:
         Complex factors as interleaved pairs, [L, D].
@@ -67,7 +67,7 @@ def coefficient_table(
 ) -> Tensor:
     """C[m], the summed factors of the m youngest states, for m = 0 .. horizon + 1: [T+2, D].
 
-    A window of W lets only ages 0 .. W count, so C stays at C[W+1] from there on.
+    With a window of W, only ages 0 .. W count: C[m] = C[W+1] for all larger m.
     """
     with torch.inference_mode(False):  # cached, so it must serve training too
         lags = torch.arange(horizon + 1, device=device)

@@ -1,6 +1,6 @@
-"""Row work of the pipeline that is a loop by nature: compiled, or in NumPy with the same result.
+"""Row operations of the pipeline that need a loop: compiled, or in NumPy with the same result.
 
-Data made by either are the same bytes, so nothing but time depends on whether there is a compiler.
+Both give the same bytes, so a missing compiler costs time and changes no data.
 """
 
 import ctypes
@@ -15,13 +15,13 @@ Ints = NDArray[np.integer]
 Floats = NDArray[np.floating]
 
 PADDING = 15
-"""Fills the last half of a row with an odd number of values, so halves hold values below it."""
+"""Fills the last half byte of a row with an odd number of values. Values lie below it."""
 
 
 def uniforms(key: int, count: int) -> Floats:
-    """Numbers in [0, 1) that a key decides: SplitMix64's, the i-th a function of key and i alone.
+    """Uniform draws from [0, 1) by SplitMix64, [count]; draw i depends on the key and i alone.
 
-    A generator of NumPy gives the key; a shard's many numbers then cost a third of its own.
+    They cost a third of the draws of a NumPy generator, which supplies the key.
     """
     library = native("rows").library
     if library is None:
@@ -31,40 +31,40 @@ def uniforms(key: int, count: int) -> Floats:
     return out
 
 
-def choose_subsets(count: Ints, size: Ints, chance: Floats) -> Ints:
-    """Choose a subset of each of B sets, all subsets of its size alike likely.
+def choose_subsets(count: Ints, size: Ints, draws: Floats) -> Ints:
+    """Choose a subset of each of B sets, uniformly among all subsets of the given size.
 
-    Floyd's algorithm: of n items, draw one of the first n - size + 1; then one of the first
-    n - size + 2, or the last of these if the drawn one is taken; and so on.
+    Floyd's algorithm chooses from n items in turns r = 1 .. size. Turn r draws one of the first
+    n - size + r items and takes it, or takes the last of these if the drawn item is already taken.
 
     Args:
-        count: Items in each set, [B]. Items are numbered through, from one set to the next.
-        size: Items to choose of each set, at most its count, [B].
-        chance: Numbers in [0, 1), one for each item to choose, set after set, [P].
+        count: Number of items in each set, [B]. Items are numbered consecutively across sets.
+        size: Number of items to choose from each set, at most its count, [B].
+        draws: Uniform draws from [0, 1), one for each item to choose, set after set, [P].
 
     Returns:
         The numbers of the chosen items, ascending, [P].
     """
-    if (size < 0).any() or (size > count).any() or size.sum() != len(chance):
+    if (size < 0).any() or (size > count).any() or size.sum() != len(draws):
         raise ValueError(
-            f"sizes must lie between 0 and the counts and sum to the {len(chance)} numbers in "
-            f"chance, got sizes {size} of counts {count}"
+            f"sizes must lie between 0 and the counts and sum to the {len(draws)} draws, got "
+            f"sizes {size} of counts {count}"
         )
     library = native("rows").library
     if library is None:
-        return _choose_by_turns(count, size, chance)
-    chosen = np.empty(len(chance), np.int64)
-    chance = np.ascontiguousarray(chance, np.float64)
-    _call(library.remask_choose_subsets, _longs(count), _longs(size), chance, chosen)
+        return _choose_by_turns(count, size, draws)
+    chosen = np.empty(len(draws), np.int64)
+    draws = np.ascontiguousarray(draws, np.float64)
+    _call(library.remask_choose_subsets, _longs(count), _longs(size), draws, chosen)
     return chosen
 
 
 def pack_halves(values: Ints, count: Ints) -> Ints:
-    """Values below 15 to two in a byte, the first in the low half; each row starts a byte.
+    """Pack values below 15 into half bytes, the first into the low half; each row starts a byte.
 
     Args:
         values: The values of all rows, one row after another.
-        count: How many of them each row has, [B].
+        count: Number of values in each row, [B].
     """
     library = native("rows").library
     if library is None:
@@ -77,14 +77,22 @@ def pack_halves(values: Ints, count: Ints) -> Ints:
 
 
 def unpack_halves(packed: Ints, size: Ints) -> tuple[Ints, Ints]:
-    """The inverse: the values of all rows, and how many each has, by the bytes it has, [B]."""
+    """Invert `pack_halves`.
+
+    Args:
+        packed: The bytes of all rows, one row after another.
+        size: Number of bytes in each row, [B].
+
+    Returns:
+        The values of all rows, one row after another, and the number of values in each row, [B].
+    """
     ends = np.cumsum(size)[size > 0]
     count = 2 * size
     count[size > 0] -= packed[ends - 1] >> 4 == PADDING
     library = native("rows").library
     if library is None:
-        both = np.stack([packed & 15, packed >> 4], axis=1).reshape(-1)
-        values = both[both != PADDING]
+        halves = np.stack([packed & 15, packed >> 4], axis=1).reshape(-1)
+        values = halves[halves != PADDING]
         if len(values) != count.sum():
             raise ValueError(f"a row holds {PADDING}, which stands for padding, before its end")
         return values, count
@@ -94,7 +102,7 @@ def unpack_halves(packed: Ints, size: Ints) -> tuple[Ints, Ints]:
 
 
 def _splitmix64(key: int, count: int) -> NDArray[np.uint64]:
-    """The first numbers of the generator that the key seeds, [count]."""
+    """The first outputs of the generator seeded with the key, [count]."""
     step, first, second = (
         np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
     )
@@ -104,24 +112,24 @@ def _splitmix64(key: int, count: int) -> NDArray[np.uint64]:
     return z ^ (z >> np.uint64(31))
 
 
-def _choose_by_turns(count: Ints, size: Ints, chance: Floats) -> Ints:
-    """Floyd's algorithm, a turn at a time on all sets."""
-    # The largest first, so that in any turn those not yet done are a prefix; NumPy sorts short
-    # integers in linear time.
+def _choose_by_turns(count: Ints, size: Ints, draws: Floats) -> Ints:
+    """Floyd's algorithm, one turn at a time for all sets."""
+    # Largest sizes first, so that the sets that need a further turn are always a prefix. NumPy
+    # sorts short integers in linear time.
     order = np.argsort(size.astype(np.min_scalar_type(size.max(initial=0))), kind="stable")[::-1]
     first, number = ((np.cumsum(x) - x)[order] for x in (count, size))
-    num_items = (count - size + 1)[order]  # to draw from, in the first turn
+    num_items = (count - size + 1)[order]  # that the first turn draws from
     taken = np.zeros(count.sum(), np.bool_)
-    num_left = len(size) - np.cumsum(np.bincount(size))  # [S+1]: sets of more than 0 .. S items
-    for turn, left in enumerate(num_left[:-1]):
-        begin, room = first[:left], num_items[:left] + turn
-        drawn = begin + (chance[number[:left] + turn] * room).astype(np.int64)
-        taken[np.where(taken[drawn], begin + room - 1, drawn)] = True
+    num_active = len(size) - np.cumsum(np.bincount(size))  # sets that have a turn 0, 1, ...
+    for turn, active in enumerate(num_active[:-1]):
+        begin, limit = first[:active], num_items[:active] + turn
+        drawn = begin + (draws[number[:active] + turn] * limit).astype(np.int64)
+        taken[np.where(taken[drawn], begin + limit - 1, drawn)] = True
     return np.flatnonzero(taken)
 
 
 def _call(function: Any, count: Ints, *arrays: NDArray) -> None:
-    """Call a compiled function on the number of rows, their counts, and other arrays."""
+    """Call a compiled function with the number of rows, their counts, and other arrays."""
     function(ctypes.c_int64(len(count)), *map(_pointer, (count, *arrays)))
 
 

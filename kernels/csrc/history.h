@@ -1,8 +1,8 @@
 // The arithmetic of History Reference, one pair of components at a time.
 //
-// Both the CPU and the CUDA kernels are built from these functions, so that what is tested on one
-// holds for the other. A pair (2j, 2j+1) of an embedding is read as a complex number; rotating it by
-// its age and fading it is then one complex product.
+// Both the CPU and the CUDA kernels are built from these functions, so that tests of one also cover
+// the arithmetic of the other. A pair (2j, 2j+1) of an embedding is read as a complex number: to
+// rotate it by its age and fade it is one complex product.
 
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace remask {
 
-// Storage types as the Python side numbers them.
+// Storage types, numbered as in native.py.
 enum Dtype : int { kFloat32 = 0, kBFloat16 = 1, kFloat16 = 2, kFloat64 = 3 };
 
 struct BFloat16 {
@@ -50,14 +50,14 @@ template <class acc_t>
 REMASK_FN Pair<acc_t> operator*(Pair<acc_t> a, Pair<acc_t> b) {
   return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
 }
-// The gradient of x -> c * x, which turns the other way.
+// The gradient of x -> c * x, which rotates the other way.
 template <class acc_t>
 REMASK_FN Pair<acc_t> conj_times(Pair<acc_t> c, Pair<acc_t> g) {
   return {c.re * g.re + c.im * g.im, c.re * g.im - c.im * g.re};
 }
 
-// Trajectories as a run-length code. Segment s of a position shows from end(s - 1), or from step 0 if
-// s is 0, up to end(s); the last one has no end. Ends are non-decreasing along s.
+// Trajectories as a run-length code. Segment 0 of a position shows from step 0, segment s from
+// end(s - 1), each up to end(s); the last one has no end. Ends are non-decreasing along s.
 struct Segments {
   const int32_t* tokens;  // [S, B, N]
   const int32_t* ends;    // [S-1, B, N]
@@ -76,11 +76,11 @@ REMASK_FN int states_since(int start, int num_states) {
   return start < num_states ? num_states - start : 0;
 }
 
-// Segments top, top - 1, ... of position i, newest first: segment top - j shows in the states of age
-// edge[j] up to, not including, edge[j + 1]. With C[m] the summed weights of the m youngest states,
-// and C[0] = 0, its weight is C[edge[j + 1]] - C[edge[j]]. Once an edge has reached the number of
-// states, all older segments are empty: the cost follows the segments in use.
-// kInner says that none of them is segment 0 or below.
+// Segments top, top - 1, ... of position i, newest first: segment top - j shows in the states of
+// age edge[j] up to, not including, edge[j + 1]. Let C[m] be the summed weights of the m youngest
+// states, with C[0] = 0; the weight of segment top - j is then C[edge[j + 1]] - C[edge[j]]. Once an
+// edge has reached the number of states, all older segments are empty and need not be read.
+// kInner asserts that none of them is segment 0 or below.
 template <int kSize, bool kInner = false>
 struct Group {
   int edge[kSize + 1];

@@ -1,7 +1,8 @@
-// CPU kernels of the history operators: OpenMP over positions or columns, AVX2 where the machine has it.
+// CPU kernels of the history operators: OpenMP over positions or columns, AVX2 where available.
 //
-// Plain C functions without a torch header: the library builds in seconds, fits every torch release,
-// and is called through ctypes. Shapes, types and contiguity are the caller's promise (native.py).
+// Plain C functions without a torch header: the library builds in seconds, works with every torch
+// release, and is called through ctypes. The caller (native.py) guarantees shapes, types and
+// contiguity.
 
 #include <algorithm>
 #include <cstdint>
@@ -79,7 +80,7 @@ void step_all(const acc_t* acc, const weight_t* embed, const acc_t* turn, acc_t*
 // round. A larger S is known only at run time; its rounds take as many segments as most paths have.
 constexpr int kLargest = 4;
 constexpr int kRuntimeRound = 3;
-constexpr int kRuntime = 0;  // stands for S where it is no constant
+constexpr int kRuntime = 0;  // template argument for an S that is no constant
 
 // Where a position's segments point: rows of the embedding or of its gradient, and the table, both
 // from the first column of a tile.
@@ -103,8 +104,8 @@ struct Terms {
 };
 
 // Writes the terms of segments top, top - 1, ..., top - kSize + 1 of position i; those below 0 are
-// empty. Which of the others are is hard to predict, so there is no branch on it. kInner says that
-// none of them is segment 0 or below.
+// empty. Which of the others are empty is hard to predict, so there is no branch on it. kInner
+// asserts that none of them is segment 0 or below.
 template <int kSize, bool kInner, class row_t, class acc_t>
 inline void collect(const Segments& segments, const Tile<row_t, acc_t>& tile, int64_t i,
                     int64_t top, int newest, int num_states, Terms<row_t, acc_t>& terms) {
@@ -398,8 +399,8 @@ int remask_history_embed_backward(const void* grad, const int32_t* tokens, const
   }
 }
 
-// Are all tokens below `vocabulary`, all ends and steps in 0 .. horizon, and the ends of a position
-// non-decreasing? The caller names the fault if the answer is 0.
+// Returns 1 if all tokens lie in 0 .. vocabulary - 1, all ends and steps in 0 .. horizon, and the
+// ends of every position are non-decreasing.
 int remask_segments_are_valid(const int32_t* tokens, const int32_t* ends, const int32_t* step,
                               int64_t count, int64_t batch, int64_t positions, int32_t vocabulary,
                               int32_t horizon) {

@@ -251,7 +251,8 @@ constexpr int kUnsupported = -1;
 
 }  // namespace
 
-// Each launcher returns the CUDA error code of its launch, 0 for success, -1 for a type it has not.
+// Each launcher returns the CUDA error code of its launch: 0 for success, -1 for an unsupported
+// type.
 extern "C" {
 
 const char* remask_cuda_error(int code) {

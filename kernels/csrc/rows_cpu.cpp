@@ -1,7 +1,7 @@
-// Row work of the pipeline that is a loop by nature: random numbers, subsets, values in half bytes.
+// Row operations of the pipeline that need a loop: uniform draws, subsets, values in half bytes.
 //
-// Each function gives exactly what its NumPy form in rows.py gives, so data made with and without a
-// compiler are the same bytes. Sizes and types are the caller's promise.
+// Each function gives exactly what its NumPy form in rows.py gives, so a missing compiler changes no
+// byte of the data. The caller guarantees sizes and types.
 
 #include <cstddef>
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace {
 
-constexpr uint8_t kPadding = 15;  // in the last half of an odd row; no value is so large
+constexpr uint8_t kPadding = 15;  // fills the last half byte of an odd row; values lie below it
 
 }  // namespace
 
 extern "C" {
 
-// SplitMix64's numbers for a key, each as a double in [0, 1) with 53 bits.
+// Uniform draws from [0, 1) with 53 bits, by SplitMix64 seeded with `key`.
 void remask_uniforms(int64_t count, uint64_t key, double* out) {
   for (int64_t i = 0; i < count; ++i) {
     uint64_t z = key += 0x9E3779B97F4A7C15u;
@@ -25,21 +25,21 @@ void remask_uniforms(int64_t count, uint64_t key, double* out) {
   }
 }
 
-// Floyd's algorithm for each of `sets` sets, which have `count` items and give `size` of them.
-// `chance` holds a number in [0, 1) for every item that is chosen. Items are numbered through all
-// sets; the chosen ones are written in ascending order.
+// Floyd's algorithm: chooses size[s] of the count[s] items of each set. `draw` holds a uniform draw
+// from [0, 1) for every item to choose. Items are numbered consecutively across sets; the numbers of
+// the chosen items are written in ascending order.
 void remask_choose_subsets(int64_t sets, const int64_t* count, const int64_t* size,
-                           const double* chance, int64_t* chosen) {
+                           const double* draw, int64_t* chosen) {
   std::vector<uint64_t> taken;  // a bit per item of one set; all 0 between sets
   int64_t first = 0;
   for (int64_t s = 0; s < sets; ++s) {
     const std::size_t words = (count[s] + 63) / 64;
     if (taken.size() < words) taken.resize(words, 0);
     uint64_t* const bits = taken.data();
-    for (int64_t room = count[s] - size[s] + 1; room <= count[s]; ++room) {
-      const uint64_t drawn = static_cast<uint64_t>(static_cast<int64_t>(*chance++ * room));
+    for (int64_t limit = count[s] - size[s] + 1; limit <= count[s]; ++limit) {
+      const uint64_t drawn = static_cast<uint64_t>(static_cast<int64_t>(*draw++ * limit));
       const bool is_taken = bits[drawn / 64] >> (drawn % 64) & 1;
-      const uint64_t item = is_taken ? static_cast<uint64_t>(room - 1) : drawn;
+      const uint64_t item = is_taken ? static_cast<uint64_t>(limit - 1) : drawn;
       bits[item / 64] |= uint64_t{1} << (item % 64);
     }
     for (std::size_t w = 0; w < words; ++w) {
@@ -51,8 +51,8 @@ void remask_choose_subsets(int64_t sets, const int64_t* count, const int64_t* si
   }
 }
 
-// Values below 15, `count` of each row laid end to end, to two in a byte, the first in the low half;
-// each row starts a byte.
+// Packs values below 15 into half bytes, the first into the low half. Row r has count[r] values and
+// starts a byte.
 void remask_pack_halves(int64_t rows, const int64_t* count, const uint8_t* values,
                         uint8_t* packed) {
   for (int64_t r = 0; r < rows; ++r) {
@@ -65,7 +65,7 @@ void remask_pack_halves(int64_t rows, const int64_t* count, const uint8_t* value
   }
 }
 
-// The inverse: `count` says how many values each row has.
+// The inverse of remask_pack_halves. Row r has count[r] values.
 void remask_unpack_halves(int64_t rows, const int64_t* count, const uint8_t* packed,
                           uint8_t* values) {
   for (int64_t r = 0; r < rows; ++r) {

@@ -66,7 +66,7 @@ def test_reference_mode_is_honoured_and_others_named(tmp_path):
 
 
 @pytest.mark.usefixtures("cpu_library")
-def test_a_damaged_library_is_built_anew(tmp_path):
+def test_a_damaged_library_is_rebuilt(tmp_path):
     cache = tmp_path / "cache"
     assert run(REMASK_CACHE=str(cache)).startswith("True")
     (library,) = (cache / "kernels").iterdir()
@@ -84,7 +84,7 @@ def test_a_cache_that_others_can_write_is_not_trusted(tmp_path):
 
 
 @pytest.mark.usefixtures("cpu_library")
-def test_a_killed_build_is_made_up_for(tmp_path, monkeypatch):
+def test_a_killed_build_is_cleaned_up_and_repeated(tmp_path, monkeypatch):
     monkeypatch.setenv(build.CACHE_VARIABLE, str(tmp_path))
     leftover = tmp_path / "kernels" / "building-killed"
     leftover.mkdir(parents=True, mode=0o700)

@@ -1,4 +1,4 @@
-"""Row work: compiled and in NumPy alike, against enumeration and plain loops."""
+"""Row operations, compiled and in NumPy, against enumeration and plain loops."""
 
 from itertools import combinations
 
@@ -15,7 +15,7 @@ ways = st.sampled_from(["compiled", "numpy"])
 
 
 def in_way(way, function, *arguments):
-    """A result by the compiled function, where there is a compiler, or by NumPy's form of it."""
+    """The result of the compiled function, or of its NumPy form; skips without a compiler."""
     if way == "compiled" and native("rows").library is None:
         assert "no C++ compiler found" in native("rows").detail
         pytest.skip(native("rows").detail)
@@ -27,13 +27,13 @@ def in_way(way, function, *arguments):
 
 def splitmix64_by_a_loop(key, count):
     """The published generator on Python's integers, as 64-bit numbers."""
-    found, most = [], 2**64 - 1
+    numbers, all_bits = [], 2**64 - 1
     for _ in range(count):
-        key = (key + 0x9E3779B97F4A7C15) & most
-        z = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9 & most
-        z = (z ^ (z >> 27)) * 0x94D049BB133111EB & most
-        found.append(z ^ (z >> 31))
-    return found
+        key = (key + 0x9E3779B97F4A7C15) & all_bits
+        z = (key ^ (key >> 30)) * 0xBF58476D1CE4E5B9 & all_bits
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB & all_bits
+        numbers.append(z ^ (z >> 31))
+    return numbers
 
 
 def test_the_loop_gives_the_generators_published_numbers():
@@ -44,43 +44,43 @@ def test_the_loop_gives_the_generators_published_numbers():
 
 @given(ways, st.integers(0, 2**64 - 1), st.integers(0, 50))
 def test_uniforms_are_the_generators_upper_bits(way, key, count):
-    found = in_way(way, uniforms, key, count)
-    assert found.tolist() == [x // 2**11 / 2**53 for x in splitmix64_by_a_loop(key, count)]
+    draws = in_way(way, uniforms, key, count)
+    assert draws.tolist() == [x // 2**11 / 2**53 for x in splitmix64_by_a_loop(key, count)]
 
 
-def subsets_by_a_loop(counts, sizes, chance):
-    """Floyd's algorithm as its author wrote it, a set at a time."""
-    chance, first, found = iter(chance), 0, []
+def subsets_by_a_loop(counts, sizes, draws):
+    """Floyd's algorithm as its author wrote it, one set at a time."""
+    draws, first, items = iter(draws), 0, []
     for count, size in zip(counts, sizes, strict=True):
         chosen = set()
         for last in range(count - size, count):
-            drawn = int(next(chance) * (last + 1))
+            drawn = int(next(draws) * (last + 1))
             chosen.add(last if drawn in chosen else drawn)
-        found += [first + item for item in sorted(chosen)]
+        items += [first + item for item in sorted(chosen)]
         first += count
-    return found
+    return items
 
 
 @given(ways, st.data(), st.lists(st.integers(0, 200), max_size=12), st.integers(0, 2**32))
 def test_subsets_are_those_of_a_plain_loop(way, data, counts, seed):
     sizes = [data.draw(st.integers(0, count)) for count in counts]
-    chance = np.random.default_rng(seed).random(sum(sizes))
+    draws = np.random.default_rng(seed).random(sum(sizes))
     arrays = np.array(counts, np.int64), np.array(sizes, np.int64)
-    chosen = in_way(way, choose_subsets, *arrays, chance)
-    assert chosen.tolist() == subsets_by_a_loop(counts, sizes, chance.tolist())
+    chosen = in_way(way, choose_subsets, *arrays, draws)
+    assert chosen.tolist() == subsets_by_a_loop(counts, sizes, draws.tolist())
     owner = np.repeat(np.arange(len(counts)), counts)
     assert np.bincount(owner[chosen], minlength=len(counts)).tolist() == sizes
 
 
 @pytest.mark.parametrize("way", ["compiled", "numpy"])
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
-def test_all_subsets_of_a_size_are_alike_likely(way, size):
-    """Against enumeration: sets of 5 among others of other counts and sizes."""
+def test_all_subsets_of_a_size_are_equally_likely(way, size):
+    """Enumerates the subsets of sets of 5 items, which lie among sets of another count and size."""
     num_sets = 24_000
     count = np.tile([3, 5], num_sets)
     sizes = np.tile([2, size], num_sets)
-    chance = np.random.default_rng(size).random(sizes.sum())
-    chosen = in_way(way, choose_subsets, count, sizes, chance)
+    draws = np.random.default_rng(size).random(sizes.sum())
+    chosen = in_way(way, choose_subsets, count, sizes, draws)
     member = np.zeros(8 * num_sets, np.bool_)
     member[chosen] = True
     member = member.reshape(num_sets, 8)[:, 3:]
@@ -94,7 +94,7 @@ def test_all_subsets_of_a_size_are_alike_likely(way, size):
 
 
 @pytest.mark.parametrize("way", ["compiled", "numpy"])
-def test_the_largest_random_number_stays_within_the_set(way):
+def test_the_largest_draw_stays_within_the_set(way):
     count = np.array([1, 63, 64, 65, 4096])
     chosen = in_way(way, choose_subsets, count, np.ones_like(count), np.full(5, 1 - 2.0**-53))
     assert chosen.tolist() == (np.cumsum(count) - 1).tolist()
@@ -114,6 +114,6 @@ def test_halves_are_those_of_a_plain_loop(way, lists):
     padded = [x + [15] * (len(x) % 2) for x in lists]
     expected = [low + 16 * high for x in padded for low, high in zip(x[::2], x[1::2], strict=True)]
     assert packed.tolist() == expected
-    found, found_count = in_way(way, unpack_halves, packed, (count + 1) // 2)
-    assert found.tolist() == values.tolist()
-    assert found_count.tolist() == count.tolist()
+    unpacked, unpacked_count = in_way(way, unpack_halves, packed, (count + 1) // 2)
+    assert unpacked.tolist() == values.tolist()
+    assert unpacked_count.tolist() == count.tolist()
