@@ -10,7 +10,7 @@ from remask import kernels
 from remask.kernels import ops, reference
 from tests.kernels.conftest import draw_segments
 
-VOCAB, HORIZON = 11, 6
+VOCAB, LARGE_VOCAB, HORIZON = 11, 900, 6
 NUM_SEGMENTS = [1, 2, 3, 4, 5, 9]  # the CPU kernel sums four pieces at once
 SIZES = [(1, 1, 2), (3, 5, 6), (2, 7, 70), (4, 9, 128), (2, 3, 514)]
 # Widths of 2, 6, 70 and 514 leave a remainder after vectors of eight; weights are stored as given,
@@ -79,10 +79,24 @@ def test_long_horizon_stays_accurate():
     torch.testing.assert_close(out.double(), expected, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("num_segments", [3, 9])
+def test_gradient_of_a_large_vocabulary(dtype, num_segments):
+    """It is summed in place, whereas a small one is summed in a copy of each thread."""
+    segments = draw_segments(4, 9, LARGE_VOCAB, HORIZON, num_segments)
+    weight = random_weight(70, dtype, LARGE_VOCAB).requires_grad_()
+    upstream = torch.randn(4, 9, 70, generator=torch.Generator().manual_seed(3)).to(dtype)
+    (grad,) = torch.autograd.grad(embed(weight, segments), weight, upstream)
+    stepwise = reference.accumulate(weight, *segments, decay=0.8)
+    (expected,) = torch.autograd.grad(stepwise, weight, upstream)
+    torch.testing.assert_close(grad, expected, **TOLERANCE[dtype])
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_backward_bits_do_not_depend_on_threads(threads):
-    segments = draw_segments(8, 20, VOCAB, HORIZON)
-    weight = random_weight(130, torch.float32).requires_grad_()
+@pytest.mark.parametrize("vocab_size", [VOCAB, LARGE_VOCAB])
+def test_backward_bits_do_not_depend_on_threads(threads, vocab_size):
+    segments = draw_segments(8, 20, vocab_size, HORIZON)
+    weight = random_weight(130, torch.float32, vocab_size).requires_grad_()
     upstream = torch.randn(8, 20, 130, generator=torch.Generator().manual_seed(4))
     before = torch.get_num_threads()
     grads = []
