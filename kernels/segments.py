@@ -90,7 +90,7 @@ class Segments(Generic[Array]):
         tokens[s, b, n] = path[k, b, n]
         starts[s, b, n] = xp.asarray(k, dtype=xp.int32)
         if step is None:
-            step = xp.clip(num_states - 1, 0, None)
+            step = xp.clip(num_states, 1, None) - 1  # in this order for unsigned lengths
         num_dropped = xp.clip(num_runs - size, 0, None).sum(1)
         return cls(tokens, starts[1:], xp.asarray(step, dtype=xp.int32)), num_dropped
 

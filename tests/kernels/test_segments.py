@@ -184,6 +184,13 @@ def test_no_recorded_state_leaves_the_target(kind):
     assert segments.step.tolist() == num_dropped.tolist() == [0]
 
 
+def test_unsigned_lengths_of_zero_do_not_wrap():
+    states, target = np.array([[[5], [5]]]), np.array([[1], [1]])
+    segments, _ = Segments.from_states(states, target=target, lengths=np.array([0, 1], np.uint8))
+    assert segments.step.tolist() == [0, 0]
+    assert segments.states(1).tolist() == [[[1], [5]], [[1], [1]]]
+
+
 def test_an_empty_batch_has_one_segment():
     segments, num_dropped = Segments.from_states(
         torch.zeros(3, 0, 4, dtype=torch.int32), target=torch.zeros(0, 4, dtype=torch.int32)
