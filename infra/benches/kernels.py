@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 
 from remask import kernels
+from remask.infra.benches.revision import embed_call, load_revision
 from remask.kernels import reference
 from remask.kernels.build import native
 from remask.kernels.native import Tensors
-from remask.kernels.revision import embed_call, load_revision
 from remask.kernels.segments import Segments
 
 # B, N, D and a vocabulary to match: Sudoku's, then text of growing length and width.

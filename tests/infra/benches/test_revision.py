@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import torch
 
 from remask import kernels
-from remask.kernels.revision import embed_call
+from remask.infra.benches.revision import embed_call
 
 MASK, VOCAB, HORIZON = 0, 11, 6
 

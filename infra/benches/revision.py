@@ -18,6 +18,7 @@ from types import ModuleType
 
 from torch import Tensor
 
+from remask import kernels
 from remask.kernels.build import CACHE_VARIABLE
 from remask.kernels.native import Tensors
 
@@ -29,11 +30,19 @@ def load_revision(revision: str, folder: Path) -> ModuleType:
     """Copy, build and import the kernels of a revision.
 
     Args:
-        revision: A commit, branch or tag of the repository that holds this file.
+        revision: A commit, branch or tag of the repository that this clone is of.
         folder: Empty folder for the copy and its compiled library. It must outlive the module.
     """
     archive = subprocess.run(
-        ["git", "-C", str(Path(__file__).parent), "archive", "--format=tar", revision, "."],
+        [
+            "git",
+            "-C",
+            str(Path(str(kernels.__file__)).parent),
+            "archive",
+            "--format=tar",
+            revision,
+            ".",
+        ],
         capture_output=True,
     )
     if archive.returncode != 0:
