@@ -5,27 +5,10 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from remask.models import (
-    P2,
-    Absorbing,
-    Backbone,
-    Guidance,
-    ReMDM,
-    Revision,
-    RevisionPolicy,
-    TwoPhase,
-    revise,
-)
+from remask.models import Backbone, Guidance, Policy, Revision, revise
 from remask.models.config import from_mapping
-from remask.models.decoding.policy import Policy
+from remask.models.decoding import POLICIES
 
-POLICIES: dict[str, type] = {
-    "revision": RevisionPolicy,
-    "absorbing": Absorbing,
-    "remdm": ReMDM,
-    "p2": P2,
-    "two_phase": TwoPhase,
-}
 MAX_STEPS = 32
 
 
@@ -43,7 +26,8 @@ class Decoder:
         },
     }
 
-    policy: Literal["revision", "absorbing", "remdm", "p2", "two_phase"] = "revision"
+    policy: str = "revision"
+    """Name of a registered policy: revision, absorbing, remdm, p2 or two_phase."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Of the policy: {margin: 0.5} for revision, {kind: conf} for remdm."""
     guidance: Guidance | None = None
@@ -59,6 +43,8 @@ class Decoder:
     """Samples decoded at once; changes nothing that comes out."""
 
     def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise ValueError(f"policy must be one of {list(POLICIES)}, got {self.policy!r}")
         for name in ("max_steps", "batch_size"):
             value = getattr(self, name)
             if value is not None and value < 1:

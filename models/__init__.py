@@ -7,12 +7,21 @@ from remask.models.backbones.lumina import LuminaConfig, LuminaMDM
 from remask.models.backbones.masked_lm import MaskedLM, MaskedLMConfig
 from remask.models.backbones.sudoku import SudokuConfig, SudokuMDM
 from remask.models.checkpoints.checkpoint import CheckpointError, create, fingerprint, load, save
-from remask.models.decoding.baselines import P2, Absorbing, ReMDM
-from remask.models.decoding.beliefs import Sampling
-from remask.models.decoding.loop import revise
-from remask.models.decoding.policy import RevisionPolicy
-from remask.models.decoding.revision import Action, Revision
-from remask.models.decoding.two_phase import TwoPhase
+from remask.models.decoding import (
+    P2,
+    Absorbing,
+    Action,
+    DecodeState,
+    Observation,
+    Policy,
+    ReMDM,
+    Revision,
+    RevisionPolicy,
+    Sampling,
+    TwoPhase,
+    register_policy,
+    revise,
+)
 from remask.models.history import HistoryConfig
 from remask.models.images.edit_rows import EditLayout
 from remask.models.images.guidance import Guidance
@@ -31,6 +40,7 @@ __all__ = [
     "Action",
     "Backbone",
     "CheckpointError",
+    "DecodeState",
     "DreamConfig",
     "DreamMDM",
     "EditLayout",
@@ -44,8 +54,10 @@ __all__ = [
     "LuminaMDM",
     "MaskedLM",
     "MaskedLMConfig",
+    "Observation",
     "PatchVQ",
     "PatchVQConfig",
+    "Policy",
     "ReMDM",
     "Revision",
     "RevisionPolicy",
@@ -57,6 +69,7 @@ __all__ = [
     "fingerprint",
     "load",
     "load_tokenizer",
+    "register_policy",
     "revise",
     "save",
     "save_tokenizer",

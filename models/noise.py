@@ -1,7 +1,7 @@
-"""Random numbers that depend on what they are for, not on when they are drawn.
+"""Random numbers that are a hash of their key, so that the order of draws does not matter.
 
-Each number is a hash of (seed, row, step, position, ...). A sequence decodes to the same tokens
-alone or in any batch, in any order, on any device, and nothing has to be stored to resume.
+The key of a number is (seed, row, step, stream, position, ...). A sequence decodes to the same
+tokens alone or in any batch, in any order, on any device, and resuming needs no generator state.
 """
 
 from dataclasses import dataclass
@@ -14,27 +14,27 @@ _MULTIPLY_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
 _MULTIPLY_2 = 0x94D049BB133111EB - (1 << 64)
 _INCREMENT = 0x9E3779B97F4A7C15 - (1 << 64)
 
-# Streams keep the uses of one (row, step, position) apart.
+# Streams separate the different draws of one (row, step, position).
 ORDER, REVEAL, REMASK, TOKEN, RATE, MASKING, DROP_TEXT, DROP_IMAGE = range(8)
 
 
 @dataclass(frozen=True)
-class Noise:
-    """Uniform numbers for the rows of a batch at one step."""
+class KeyedNoise:
+    """Random numbers for the rows of a batch at one step."""
 
     seed: int
-    """From 0 to 2^63 - 1."""
+    """In [0, 2^63)."""
     step: int
     row_ids: Tensor
-    """What makes each row's numbers its own, [B]."""
+    """Key of each row, int64 [B]; rows with the same id draw the same numbers."""
 
     def uniform(self, positions: int, stream: int) -> Tensor:
-        """Numbers in (0, 1) for every position, [B, N] float64."""
-        where = torch.arange(positions, device=self.row_ids.device)
-        return _to_unit(_absorb(self._key(self.row_ids, stream)[:, None], where))
+        """Uniform draws from (0, 1), one per position, [B, N] float64."""
+        index = torch.arange(positions, device=self.row_ids.device)
+        return _to_unit(_absorb(self._key(self.row_ids, stream)[:, None], index))
 
     def gumbel(self, rows: Tensor, positions: Tensor, vocab_size: int) -> Tensor:
-        """Gumbel noise over the vocabulary at P chosen (row, position)s, [P, V] float64."""
+        """Gumbel noise over the vocabulary at P chosen (row, position) pairs, [P, V] float64."""
         key = _absorb(self._key(self.row_ids[rows], TOKEN), positions)
         token = torch.arange(vocab_size, device=rows.device)
         return -torch.log(-torch.log(_to_unit(_absorb(key[:, None], token))))
@@ -54,7 +54,7 @@ def _absorb(key: Tensor, part: Tensor) -> Tensor:
 
 
 def _shift_right(x: Tensor, bits: int) -> Tensor:
-    return (x >> bits) & ((1 << (64 - bits)) - 1)  # zeros come in, not the sign
+    return (x >> bits) & ((1 << (64 - bits)) - 1)  # logical, not arithmetic
 
 
 def _to_unit(x: Tensor) -> Tensor:

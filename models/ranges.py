@@ -8,21 +8,25 @@
         def __post_init__(self) -> None:
             check_fields(self, "history.")
 
-`check_fields` checks every declared range, and every literal against its choices. None is in any
-range; every element of a tuple must lie in its field's range.
+`check_fields` checks every declared range, and every literal against its choices. None lies in
+every range; of a tuple, each element must lie in the range of its field.
 """
 
 import dataclasses
 import functools
+import math
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+MAX_DIGITS = 20
+"""Longest integer that an error shows in full."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """An interval in the usual notation; `inf` is never inside, nor is a number that is no number.
+    """An interval in the usual notation; it never contains infinities or NaN.
 
     Args:
-        interval: Such as `(0, 1]`, `[1, inf)` or `[0, 2^63)`.
+        interval: Such as `(0, 1]`, `[1, inf)`, `[0, 2^63)` or `(-inf, inf)`.
         hint: What to do instead, appended to the error.
     """
 
@@ -37,6 +41,8 @@ class Range:
     def __str__(self) -> str:
         """The demand in words, as in "must be at least 1"."""
         low, high = self.interval[1:-1].split(", ")
+        if (low, high) == ("-inf", "inf"):
+            return "be a finite number"
         if high != "inf":
             return f"lie in {self.interval}"
         if self.interval[0] == "(":
@@ -63,9 +69,22 @@ def check_fields(config: Any, prefix: str = "") -> None:
         if range_ is None or value is None:
             continue
         for number in value if isinstance(value, tuple) else (value,):
-            if number not in range_:
-                hint = f"; {range_.hint}" if range_.hint else ""
-                raise ValueError(f"{prefix}{name} must {range_}, got {number}{hint}")
+            check_number(f"{prefix}{name}", number, range_)
+
+
+def check_number(name: str, value: float, range_: Range) -> None:
+    """Raise ValueError if a number lies outside its range, naming both."""
+    if value not in range_:
+        hint = f"; {range_.hint}" if range_.hint else ""
+        raise ValueError(f"{name} must {range_}, got {shorten(value)}{hint}")
+
+
+def shorten(value: float) -> str:
+    """A number for an error; a very long integer is given by its number of digits."""
+    if not isinstance(value, int):
+        return str(value)
+    digits = int(abs(value).bit_length() * math.log10(2)) + 1
+    return str(value) if digits <= MAX_DIGITS else f"a number of about {digits} digits"
 
 
 @functools.cache
@@ -96,5 +115,5 @@ def _choices(hint: Any) -> tuple[Any, ...]:
 
 def _number(text: str) -> float:
     base, _, power = text.partition("^")
-    value = float(base) if base == "inf" or "." in base else int(base)
+    value = float(base) if base.endswith("inf") or "." in base else int(base)
     return value ** int(power) if power else value

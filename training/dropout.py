@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from remask.models.images.edit_rows import EditLayout
-from remask.models.noise import DROP_IMAGE, DROP_TEXT, Noise
+from remask.models.noise import DROP_IMAGE, DROP_TEXT, KeyedNoise
 from remask.training.loader import Batch
 from remask.training.objective import ObjectiveConfig
 
@@ -28,7 +28,7 @@ class Given:
 
 
 def drop_conditions(
-    batch: Batch, layout: EditLayout, config: ObjectiveConfig, noise: Noise
+    batch: Batch, layout: EditLayout, config: ObjectiveConfig, noise: KeyedNoise
 ) -> Given:
     """Leave the instruction out of some rows, and the source image out of some."""
     no_text = noise.uniform(1, DROP_TEXT) < config.text_dropout  # [B, 1]

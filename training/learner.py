@@ -12,7 +12,7 @@ from remask.kernels import Segments
 from remask.models import Backbone
 from remask.models.history import encode_rows
 from remask.models.images.guidance import edit_layout, hidden_of_kept, without_image
-from remask.models.noise import MASKING, RATE, Noise
+from remask.models.noise import MASKING, RATE, KeyedNoise
 from remask.training.dropout import Given, drop_conditions
 from remask.training.loader import Batch
 from remask.training.objective import BINS, ObjectiveConfig, OracleLoss, masked_loss, oracle_loss
@@ -67,7 +67,7 @@ class Learner(nn.Module):
         if not self.training or not self.config.drops:
             return Given(batch)
         layout = edit_layout(self.backbone, "objective.text_dropout or image_dropout")
-        noise = Noise(self._seed, step, batch.row_ids)
+        noise = KeyedNoise(self._seed, step, batch.row_ids)
         return drop_conditions(batch, layout, self.config, noise)
 
     def _revision_loss(self, given: Given) -> OracleLoss:
@@ -94,7 +94,7 @@ class Learner(nn.Module):
         else:
             maskable = batch.editable
             self._check_said(batch, maskable)
-        noise = Noise(self._seed, step, batch.row_ids)
+        noise = KeyedNoise(self._seed, step, batch.row_ids)
         rate = LOWEST_RATE + (1 - LOWEST_RATE) * noise.uniform(1, RATE)[:, 0]  # [B]
         is_masked = maskable & (noise.uniform(maskable.shape[1], MASKING) < rate[:, None])
         # A trajectory of one step: MASK now, the target next.

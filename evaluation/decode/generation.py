@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from remask.evaluation.decoder import Decoder
-from remask.models import Backbone, Revision, RevisionPolicy
+from remask.models import Backbone, Revision
 
 LENGTHS = 32
 """Canvases are padded to a multiple of this, so that many share a length."""
@@ -76,21 +76,22 @@ def generate(
 def fit_to_masks(decoder: Decoder, steps: int) -> Decoder:
     """A decoder for answers that start from MASKs alone, within so many forward passes.
 
-    Its own max_steps goes first. Revision gets a step less, for it may need a closing pass.
+    The decoder's own max_steps takes precedence. A policy that may leave MASKs gets one step less,
+    because the closing step needs a forward pass.
 
     Raises:
         ValueError: It would reveal everything at once.
     """
     policy = decoder.make_policy()
-    is_revision = isinstance(policy, RevisionPolicy)
-    most = decoder.max_steps or (max(1, steps - 1) if is_revision else steps)
-    if is_revision and policy.reveals_all(most):
+    max_steps = decoder.max_steps or max(1, steps - policy.may_leave_masks)
+    if policy.reveals_all(max_steps):
         raise ValueError(
-            f"policy revision reveals every MASK at once here, in the first of {most} steps, and "
-            "answers start from MASKs alone; set draft_share or reveal_within (0.6 of the steps, "
-            "say), reveal_count or reveal_threshold"
+            f"policy {policy.name} reveals every MASK at once here, in the first of {max_steps} "
+            "steps, and answers start from MASKs alone; spread its reveals over the steps (for "
+            "revision, set draft_share or reveal_within, such as 0.6, reveal_count or "
+            "reveal_threshold)"
         )
-    return dataclasses.replace(decoder, max_steps=most)
+    return dataclasses.replace(decoder, max_steps=max_steps)
 
 
 def padded_length(length: int, most: int | None) -> int:

@@ -17,7 +17,7 @@ from torch import Tensor
 from remask.models import Backbone, noise
 from remask.models.decoding.beliefs import CHUNK_ELEMENTS
 from remask.models.history import HistoryState
-from remask.models.noise import Noise
+from remask.models.noise import KeyedNoise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +74,10 @@ def draw_masks(prefix: Sequence[int], target: Sequence[int], config: Likelihood)
     length, draws = len(target), config.draws(len(target))
     named = f"{config.seed}:{list(prefix)}:{list(target)}".encode()
     seed = int.from_bytes(hashlib.sha256(named).digest()[:8], "big") >> 1
-    random = Noise(seed, 0, torch.arange(draws))
-    start = int(Noise(seed, 0, torch.zeros(1, dtype=torch.long)).uniform(1, noise.RATE) * length)
+    random = KeyedNoise(seed, 0, torch.arange(draws))
+    start = int(
+        KeyedNoise(seed, 0, torch.zeros(1, dtype=torch.long)).uniform(1, noise.RATE) * length
+    )
     counts = (start + torch.arange(draws) * length // draws) % length + 1  # each k as often
     order = random.uniform(length, noise.MASKING).argsort(1).argsort(1)
     return order < counts[:, None]

@@ -1,127 +1,137 @@
 """Decoders that RM is compared with, behind the same interface and at equal forward passes.
 
-None of them was published with MASK as a trained target, so MASK is suppressed on reveal for all
-(see `beliefs.py`). SPEC §5; the samplers' facts are cited at each.
+None of them was published with MASK as a trained target, so all of them reveal from V alone, which
+excludes MASK (see `beliefs.py`). SPEC §5.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from remask.models import noise
 from remask.models.decoding.beliefs import Ranking, Sampling
-from remask.models.decoding.policy import Standing, View, block_index, highest
+from remask.models.decoding.policy import DecodeState, Observation, Policy, register_policy
+from remask.models.decoding.selection import block_index, highest
+from remask.models.ranges import Range, check_fields
 
 Order = Literal["low_confidence", "random", "entropy", "margin"]
 ReMDMKind = Literal["cap", "rescale", "conf", "loop"]
 
 
+@register_policy
 @dataclass(frozen=True, kw_only=True)
-class Absorbing:
-    """Masks only ever disappear: a fixed number of reveals per step, and what is revealed stays.
+class Absorbing(Policy):
+    """Reveal a fixed number of positions per step; a revealed token never changes.
 
-    LLaDA's sampler: each block gets an equal share of the steps, and each of its steps an equal
-    share of its masks, the first ones taking the remainder.
+    This is LLaDA's sampler: the steps are divided evenly among the blocks, and the masks of a block
+    evenly among its steps; the first steps take the remainder.
     """
 
+    name = "absorbing"
+    may_leave_masks = False
+
     order: Order = "low_confidence"
-    """Which masks go first: the most probable, any, the lowest entropy, the largest p₁ - p₂."""
-    block_length: int | None = None
-    sampling: Sampling = field(default_factory=Sampling)
+    """Which masks are revealed first: the most probable candidates, random ones, those with the
+    lowest entropy, or those with the largest p₁ - p₂."""
+    block_length: Annotated[int | None, Range("[1, inf)")] = None
+    """Editable positions per block. Defaults to one block."""
 
     def __post_init__(self) -> None:
-        if self.order not in get_args(Order):
-            raise ValueError(f"order must be one of {list(get_args(Order))}, got {self.order!r}")
-        if self.block_length is not None and self.block_length < 1:
-            raise ValueError(f"block_length must be at least 1, got {self.block_length}")
+        check_fields(self)
 
     @property
     def ranking(self) -> Ranking:
         return self.order if self.order in ("entropy", "margin") else "probability"
 
-    def reads(self, now: Standing) -> Tensor:
-        return now.is_masked
+    def reads(self, state: DecodeState) -> Tensor:
+        return state.is_masked
 
-    def act(self, view: View) -> tuple[Tensor, Tensor]:
-        nothing = torch.zeros_like(view.is_masked)
-        score = view.beliefs.confidence
+    def act(self, observation: Observation) -> tuple[Tensor, Tensor]:
+        step, max_steps = observation.step, observation.max_steps
+        score = observation.beliefs.confidence
         if self.order == "random":
-            score = view.noise.uniform(score.shape[1], noise.ORDER)
-        length = self.block_length or view.tokens.shape[1]
-        block = block_index(view.editable, length)  # [B, N]
+            score = observation.noise.uniform(score.shape[1], noise.ORDER)
+        length = self.block_length or observation.tokens.shape[1]
+        block = block_index(observation.editable, length)  # [B, N]
         num_blocks = block.amax(-1, keepdim=True) + 1  # [B, 1]
-        if bool((num_blocks > view.max_steps).any()):
+        if bool((num_blocks > max_steps).any()):
             raise ValueError(
                 f"{int(num_blocks.max())} blocks of {length} need at least as many steps, got "
-                f"max_steps {view.max_steps}"
+                f"max_steps {max_steps}"
             )
-        now = view.step * num_blocks // view.max_steps  # the block of this step, [B, 1]
-        first = -(-now * view.max_steps // num_blocks)
-        steps = -(-(now + 1) * view.max_steps // num_blocks) - first
-        was_masked = view.editable & (block == now) & (view.start == view.mask_id)
-        masks = was_masked.sum(-1, keepdim=True)
-        budget = masks // steps + (view.step - first < masks % steps)
-        return nothing, highest(score, view.is_masked & (block == now), budget)
+        current = step * num_blocks // max_steps  # the block that this step belongs to, [B, 1]
+        first = -(-current * max_steps // num_blocks)
+        steps = -(-(current + 1) * max_steps // num_blocks) - first
+        is_open = observation.editable & (block == current)
+        masks = (is_open & (observation.start == observation.mask_id)).sum(-1, keepdim=True)
+        budget = masks // steps + (step - first < masks % steps)
+        reveal = highest(score, observation.is_masked & is_open, budget)
+        return torch.zeros_like(reveal), reveal
 
-    def is_finished(self, now: Standing) -> Tensor:
-        return torch.ones_like(now.idle_steps, dtype=torch.bool)  # without masks nothing can happen
+    def is_finished(self, state: DecodeState) -> Tensor:
+        # Nothing is re-masked, so a row without masks cannot change.
+        return torch.ones_like(state.idle_steps, dtype=torch.bool)
 
 
+@register_policy
 @dataclass(frozen=True, kw_only=True)
-class ReMDM:
-    """Remasking diffusion: each step re-masks any token with a probability σ set by a schedule.
+class ReMDM(Policy):
+    """Remasking diffusion: each step re-masks any token with a scheduled probability σ.
 
-    Time runs from t = 1 to 0 with α_t = 1 - t tokens expected visible. A visible token is re-masked
-    with probability σ; a masked one is revealed with (α_s - (1 - σ) α_t) / (1 - α_t).
+    Time runs from t = 1 to 0, and α_t = 1 - t is the expected share of visible tokens. A visible
+    token is re-masked with probability σ; a masked one is revealed with probability
+    (α_s - (1 - σ) α_t) / (1 - α_t).
     """
 
+    name = "remdm"
+    may_leave_masks = False
+
     kind: ReMDMKind = "cap"
-    """`cap`: σ = min(η, σ_max). `rescale`: σ = η σ_max. `conf`: σ_max shared out by softmax of
-    -p(token when revealed). `loop`: plain decoding to α_on, a stretch at α_on with σ = η, then the
-    rest."""
-    eta: float = 0.02
-    turn_on: float = 0.55
+    """`cap`: σ = min(η, σ_max). `rescale`: σ = η σ_max. `conf`: σ_max divided among the tokens by
+    the softmax of -p(token when revealed). `loop`: decode without re-masking up to α_on, stay at
+    α_on with σ = η for a while, then decode the rest."""
+    eta: Annotated[float, Range("[0, 1]")] = 0.02
+    turn_on: Annotated[float, Range("(0, 1)")] = 0.55
     """`loop`: time at which re-masking begins."""
-    turn_off: float = 0.05
+    turn_off: Annotated[float, Range("(0, 1)")] = 0.05
     """`loop`: time at which it ends."""
-    alpha_on: float = 0.9
+    alpha_on: Annotated[float, Range("(0, 1)")] = 0.9
     """`loop`: share of tokens visible meanwhile."""
     sampling: Sampling = field(default_factory=lambda: Sampling(temperature=1.0, top_p=0.9))
 
-    ranking: Ranking = field(default="probability", init=False)
-
     def __post_init__(self) -> None:
-        if self.kind not in get_args(ReMDMKind):
-            raise ValueError(f"kind must be one of {list(get_args(ReMDMKind))}, got {self.kind!r}")
-        if not 0 <= self.eta <= 1:
-            raise ValueError(f"eta must lie in [0, 1], got {self.eta}")
-        if not 0 < self.turn_off < self.turn_on < 1 or not 0 < self.alpha_on < 1:
+        check_fields(self)
+        if self.turn_off >= self.turn_on:
             raise ValueError(
-                "loop needs 0 < turn_off < turn_on < 1 and alpha_on in (0, 1), got "
-                f"{self.turn_off}, {self.turn_on}, {self.alpha_on}"
+                f"turn_off must lie below turn_on, got {self.turn_off} and {self.turn_on}; time "
+                "runs from 1 to 0"
             )
 
-    def reads(self, now: Standing) -> Tensor:
-        return now.is_masked
+    def reads(self, state: DecodeState) -> Tensor:
+        return state.is_masked
 
-    def act(self, view: View) -> tuple[Tensor, Tensor]:
-        left = view.max_steps - view.step
-        time, time_next = left / view.max_steps, (left - 1) / view.max_steps
+    def act(self, observation: Observation) -> tuple[Tensor, Tensor]:
+        steps_left = observation.max_steps - observation.step
+        time, time_next = (x / observation.max_steps for x in (steps_left, steps_left - 1))
         alpha, alpha_next = self.alpha(time), self.alpha(time_next)
-        sigma = self._sigma(view, time, alpha, alpha_next)  # [B, N]
+        sigma = self._sigma(observation, time, alpha, alpha_next)  # [B, N]
         reveal_rate = (alpha_next - (1 - sigma) * alpha) / (1 - alpha)
-        positions = view.tokens.shape[1]
-        remask = view.is_visible & (view.noise.uniform(positions, noise.REMASK) < sigma)
-        reveal = view.is_masked & (view.noise.uniform(positions, noise.REVEAL) < reveal_rate)
+        remask_draw, reveal_draw = (
+            observation.noise.uniform(observation.tokens.shape[1], stream)
+            for stream in (noise.REMASK, noise.REVEAL)
+        )
+        remask = observation.is_visible & (remask_draw < sigma)
+        reveal = observation.is_masked & (reveal_draw < reveal_rate)
         return remask, reveal
 
-    def is_finished(self, now: Standing) -> Tensor:
-        return torch.zeros_like(now.idle_steps, dtype=torch.bool)  # any token may yet be re-masked
+    def is_finished(self, state: DecodeState) -> Tensor:
+        # Any token may still be re-masked.
+        return torch.zeros_like(state.idle_steps, dtype=torch.bool)
 
     def alpha(self, time: float) -> float:
-        """α_t, the share of tokens expected visible."""
+        """α_t, the expected share of visible tokens."""
         if self.kind != "loop":
             return 1 - time
         if time > self.turn_on:
@@ -130,37 +140,44 @@ class ReMDM:
             return self.alpha_on
         return 1 - time * (1 - self.alpha_on) / self.turn_off
 
-    def _sigma(self, view: View, time: float, alpha: float, alpha_next: float) -> Tensor:
-        most = 1.0 if alpha == 0 else min(1.0, (1 - alpha_next) / alpha)
+    def _sigma(
+        self, observation: Observation, time: float, alpha: float, alpha_next: float
+    ) -> Tensor:
+        """σ of every position, [B, N] float64."""
+        sigma_max = 1.0 if alpha == 0 else min(1.0, (1 - alpha_next) / alpha)
+        revealed_with = observation.revealed_with
         if self.kind == "conf":
-            score = -view.revealed_with.double().exp()
-            share = score.masked_fill(~view.is_visible, -torch.inf).softmax(-1).nan_to_num(0.0)
-            return most * share
-        looping = self.kind != "loop" or self.turn_off < time <= self.turn_on
-        sigma = self.eta * most if self.kind == "rescale" else min(self.eta, most)
-        return torch.full_like(view.revealed_with, sigma * looping, dtype=torch.float64)
+            score = (-revealed_with.double().exp()).masked_fill(~observation.is_visible, -torch.inf)
+            return sigma_max * score.softmax(-1).nan_to_num(0.0)
+        is_on = self.kind != "loop" or self.turn_off < time <= self.turn_on
+        sigma = self.eta * sigma_max if self.kind == "rescale" else min(self.eta, sigma_max)
+        return torch.full_like(revealed_with, sigma * is_on, dtype=torch.float64)
 
 
+@register_policy
 @dataclass(frozen=True, kw_only=True)
-class P2:
-    """Path planning: after step i of S only the best (i+1)/S of the positions stand.
+class P2(Policy):
+    """Path planning: after step i of S only the best (i+1)/S of the positions are visible.
 
-    Every position is scored by the probability of a freshly drawn token; the lowest are masked, and
-    the masked ones among the rest take their draw.
+    Every position is scored by the probability of a freshly drawn token; the positions with the
+    lowest scores are masked, and the masked ones among the others take their draw.
     """
+
+    name = "p2"
+    may_leave_masks = False
 
     sampling: Sampling = field(default_factory=lambda: Sampling(temperature=1.0))
 
-    ranking: Ranking = field(default="probability", init=False)
+    def reads(self, state: DecodeState) -> Tensor:
+        return state.editable
 
-    def reads(self, now: Standing) -> Tensor:
-        return now.editable
+    def act(self, observation: Observation) -> tuple[Tensor, Tensor]:
+        step, max_steps = observation.step, observation.max_steps
+        size = observation.editable.sum(-1, keepdim=True)
+        num_masked = size * (max_steps - 1 - step) // max_steps  # ⌊(1 - κ) N⌋
+        confidence = observation.beliefs.confidence
+        is_kept = highest(confidence, observation.editable, size - num_masked)
+        return observation.is_visible & ~is_kept, observation.is_masked & is_kept
 
-    def act(self, view: View) -> tuple[Tensor, Tensor]:
-        size = view.editable.sum(-1, keepdim=True)
-        num_masked = size * (view.max_steps - 1 - view.step) // view.max_steps  # ⌊(1 - κ) N⌋
-        stays = highest(view.beliefs.confidence, view.editable, size - num_masked)
-        return view.is_visible & ~stays, view.is_masked & stays
-
-    def is_finished(self, now: Standing) -> Tensor:
-        return torch.zeros_like(now.idle_steps, dtype=torch.bool)
+    def is_finished(self, state: DecodeState) -> Tensor:
+        return torch.zeros_like(state.idle_steps, dtype=torch.bool)

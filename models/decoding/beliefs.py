@@ -1,74 +1,71 @@
-"""What a model believes at each position, boiled down from logits to a few numbers.
+"""What a model predicts at each position, reduced from logits to a few numbers.
 
-Decoders need, per position: the token to reveal, how confident that is, and how much more likely
-MASK is than what stands there. These are read off the head a chunk of positions at a time, so that
-the logits of a large vocabulary never exist for a whole batch.
+A decoder needs, per position, the token to reveal, the confidence in it, and how much likelier MASK
+is than the current token. The head is applied to a chunk of positions at a time, so that the logits
+of a large vocabulary never exist for a whole batch.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from remask.models.backbones.backbone import Backbone
-from remask.models.noise import Noise
+from remask.models.noise import KeyedNoise
+from remask.models.ranges import Range, check_fields
 
 Ranking = Literal["probability", "entropy", "margin"]
 
 CHUNK_ELEMENTS = 1 << 24
-"""Logits held at once."""
+"""Maximum number of logits held at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
     """How the token to reveal is drawn from p(·) over V."""
 
-    temperature: float = 0.0
+    temperature: Annotated[float, Range("[0, inf)")] = 0.0
     """0 takes the most likely token."""
-    top_p: float = 1.0
-    """Draw among the fewest tokens that hold this much probability."""
-    late_ids: tuple[int, ...] = ()
-    """Tokens of no confidence: revealed where they are likeliest, but after all others. An answer
-    that ends too soon is cut short by its first sure token, its end."""
-    never_ids: tuple[int, ...] = ()
-    """Tokens that are not revealed at all."""
+    top_p: Annotated[float, Range("(0, 1]")] = 1.0
+    """Draw from the smallest set of tokens whose probabilities sum to at least this."""
+    late_ids: Annotated[tuple[int, ...], Range("[0, inf)")] = ()
+    """Tokens whose confidence counts as -inf, so that they are revealed after all others. End
+    tokens are often the model's most confident prediction, and one revealed early cuts an answer
+    short."""
+    never_ids: Annotated[tuple[int, ...], Range("[0, inf)")] = ()
+    """Tokens that are never revealed."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < math.inf:
-            raise ValueError(f"temperature must be 0 or more, got {self.temperature}")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must lie in (0, 1], got {self.top_p}")
-        if any(i < 0 for i in self.late_ids + self.never_ids):
-            raise ValueError(f"ids must be 0 or more, got {self.late_ids + self.never_ids}")
+        check_fields(self)
 
 
 @dataclass(frozen=True)
 class Beliefs:
-    """Per position, [B, N] each; where nothing was read, candidate is the present token."""
+    """Predictions per position, [B, N] each, made only where the policy reads them."""
 
     candidate: Tensor
-    """Token to reveal: drawn from V, so never MASK."""
+    """Token to reveal, drawn from V and so never MASK; the current token where not read."""
     log_prob: Tensor
-    """log p(candidate) over V, after top_p; -inf where nothing was read."""
+    """log p(candidate) over V, after top_p; -inf where not read."""
     confidence: Tensor
-    """What reveals are ranked by, higher first: log_prob, -entropy, or the lead p₁ - p₂; -inf for
-    tokens that are to come late."""
+    """Rank of reveals, higher first: log_prob, -entropy, or the lead p₁ - p₂; -inf for
+    `Sampling.late_ids` and where not read."""
     doubt: Tensor
-    """log p(MASK) - log p(token), over V ∪ {MASK}: the current token, or the candidate where that
-    is MASK; -inf where nothing was read."""
+    """log p(MASK) - log p(token) over V ∪ {MASK}, for the current token, or for the candidate where
+    the current token is MASK; -inf where not read."""
     mask_log_prob: Tensor
-    """log p(MASK) over V ∪ {MASK}; -inf where nothing was read."""
+    """log p(MASK) over V ∪ {MASK}; -inf where not read."""
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """What the model would say under other conditions, and how far to move away from it."""
+    """The model's output under another condition, and how far logits move away from it."""
 
     hidden: Tensor
-    """Final hidden states, [B, N, D]; of any value in rows where it was not run."""
+    """Final hidden states under that condition, [B, N, D]; undefined in rows that were not run."""
     scale: Tensor
     """s, [B, N]: logits l become l + s (l - l_other)."""
     is_run: Tensor
@@ -83,24 +80,24 @@ def read_beliefs(
     *,
     sampling: Sampling,
     ranking: Ranking,
-    noise: Noise,
+    noise: KeyedNoise,
     contrasts: Sequence[Contrast] = (),
 ) -> Beliefs:
-    """Apply the head at the chosen positions and boil its logits down.
+    """Apply the head at the chosen positions and reduce its logits to beliefs.
 
     Args:
-        backbone: Whose head to apply.
+        backbone: The model whose head is applied.
         hidden: Final hidden states, [B, N, D].
         tokens: Current state, [B, N].
         where: Positions to read, bool [B, N].
         sampling: How the candidate is drawn.
         ranking: What confidence means.
-        noise: Randomness for drawing, by row, step and position.
-        contrasts: Whatever the logits are moved away from.
+        noise: Randomness for draws, keyed by row, step and position.
+        contrasts: Outputs under other conditions, which the logits are moved away from.
     """
     rows, positions = where.nonzero(as_tuple=True)  # [P] each
-    blank = torch.full(tokens.shape, -math.inf, device=tokens.device)
-    beliefs = Beliefs(tokens.clone(), *(blank.clone() for _ in range(4)))
+    not_read = torch.full(tokens.shape, -math.inf, device=tokens.device)
+    beliefs = Beliefs(tokens.clone(), *(not_read.clone() for _ in range(4)))
     forbidden = ~backbone.allowed_ids
     forbidden[list(sampling.never_ids)] = True
     late_ids = torch.tensor(sampling.late_ids, dtype=torch.long, device=tokens.device)
@@ -117,8 +114,8 @@ def read_beliefs(
         log_prob = log_probs.gather(1, candidate[:, None])[:, 0]
         _check_finite(total, log_prob, row, position, noise)
         is_masked = tokens[at] == backbone.mask_id
-        present = torch.where(is_masked, candidate, tokens[at])
-        beliefs.doubt[at] = logits[:, backbone.mask_id] - logits.gather(1, present[:, None])[:, 0]
+        token = torch.where(is_masked, candidate, tokens[at])
+        beliefs.doubt[at] = logits[:, backbone.mask_id] - logits.gather(1, token[:, None])[:, 0]
         beliefs.candidate[at] = candidate
         beliefs.log_prob[at] = log_prob
         confidence = _confidence(log_probs, log_prob, ranking)
@@ -133,24 +130,24 @@ def _contrasted(
     logits = plain
     for contrast in contrasts:
         other = backbone.head(contrast.hidden[at]).float()
-        # What no condition allows stays ruled out: -inf less -inf is no number.
+        # -inf under both conditions stays -inf; the difference would be NaN.
         away = torch.where(plain == -math.inf, 0.0, plain - other)
         logits = logits + contrast.scale[at][:, None] * away
     return logits
 
 
 def _truncate(log_probs: Tensor, sampling: Sampling) -> Tensor:
-    """Leave the fewest tokens that hold `top_p`, renormalised."""
+    """Keep the smallest set of tokens that holds `top_p`, renormalised."""
     if sampling.top_p == 1 or sampling.temperature == 0:
         return log_probs
     ordered, token = log_probs.sort(-1, descending=True)
-    before = ordered.exp().cumsum(-1) - ordered.exp()  # mass of the likelier tokens
+    before = ordered.exp().cumsum(-1) - ordered.exp()  # probability of all likelier tokens
     cut = ordered.masked_fill(before >= sampling.top_p, -math.inf).log_softmax(-1)
     return torch.empty_like(cut).scatter_(-1, token, cut)
 
 
 def _draw(
-    log_probs: Tensor, sampling: Sampling, noise: Noise, row: Tensor, position: Tensor
+    log_probs: Tensor, sampling: Sampling, noise: KeyedNoise, row: Tensor, position: Tensor
 ) -> Tensor:
     if sampling.temperature == 0:
         return log_probs.argmax(-1)
@@ -171,9 +168,9 @@ def _confidence(log_probs: Tensor, log_prob: Tensor, ranking: Ranking) -> Tensor
 
 
 def _check_finite(
-    total: Tensor, log_prob: Tensor, row: Tensor, position: Tensor, noise: Noise
+    total: Tensor, log_prob: Tensor, row: Tensor, position: Tensor, noise: KeyedNoise
 ) -> None:
-    """-inf rules a token out and is fine; NaN, +inf, or nothing left to choose from is not."""
+    """Raise ValueError for NaN or +inf, or if every token is -inf; a single -inf is valid."""
     bad = ~(total.isfinite() & log_prob.isfinite())
     if bad.any():
         first = int(bad.nonzero()[0])

@@ -1,15 +1,17 @@
-"""The denoising loop: runs any policy on a batch of sequences and records what happened."""
+"""The denoising loop: runs a policy on a batch of sequences and records every step."""
 
 import torch
 from torch import Tensor
 
 from remask.models.backbones.backbone import Backbone
 from remask.models.decoding.beliefs import Contrast, read_beliefs
-from remask.models.decoding.policy import Policy, RevisionPolicy, Standing, View
-from remask.models.decoding.revision import Action, Record, Revision, join
+from remask.models.decoding.policy import DecodeState, Observation, Policy
+from remask.models.decoding.revision import Action, Recorder, Revision, join
+from remask.models.decoding.revision_rule import RevisionPolicy
 from remask.models.history import HistoryConfig, HistoryState
 from remask.models.images.guidance import Guidance, Guide
-from remask.models.noise import Noise
+from remask.models.noise import KeyedNoise
+from remask.models.ranges import Range, check_number
 
 
 @torch.no_grad()
@@ -27,34 +29,34 @@ def revise(
     row_ids: Tensor | None = None,
     batch_size: int | None = None,
 ) -> Revision:
-    """Denoise sequences step by step, revising what is already there.
+    """Denoise sequences step by step, revising tokens that are already visible.
 
-    A row ends when its policy says so or after `max_steps`; any MASK left is then revealed in one
-    closing step. Finished rows leave the batch. A row's result does not depend on its batch.
+    A row ends when the policy has finished it or after `max_steps`; MASKs that are left are then
+    revealed in one closing step. Finished rows leave the batch. The result of a row does not depend
+    on the other rows.
 
     Args:
         backbone: The model.
         tokens: Start states, [B, N]; MASK is allowed at editable positions.
-        editable: E, bool [B, N]; all positions but padding when none. Others never change.
-        history: How past states are seen; as the backbone was trained when none.
-        policy: The rule; `RevisionPolicy()` when none.
-        guidance: Away from what the model would do without instruction or source; for images.
-        max_steps: Steps at most, besides the closing one.
-        attention_mask: Bool [B, N], false at padding.
-        seed: Of policies that draw, from 0 to 2^63 - 1.
-        row_ids: What makes each row's draws its own, [B]; its index when none.
-        batch_size: Rows decoded at once; all when none.
+        editable: E, bool [B, N]; other positions never change. Defaults to everything but padding.
+        history: How past states reach the model. Defaults to what the backbone was trained with.
+        policy: The decoding rule. Defaults to `RevisionPolicy()`.
+        guidance: Classifier-free guidance of image edits. Defaults to no guidance.
+        max_steps: Maximum number of steps, not counting the closing one.
+        attention_mask: Bool [B, N], false at padding. Defaults to no padding.
+        seed: Seed of policies that draw, in [0, 2^63).
+        row_ids: Key of each row's draws, [B]. Defaults to the index of the row.
+        batch_size: Number of rows decoded at once. Defaults to all.
 
     Returns:
-        Final tokens, trajectory, actions and counts, on the device of `tokens`. No rows give an
-        empty result; a row with nothing editable comes back as it was, without a forward pass.
+        Final tokens, trajectory, actions and counts, on the device of `tokens`. An empty batch
+        gives an empty result; a row without editable positions is returned unchanged, without a
+        forward pass.
     """
-    if max_steps < 1:
-        raise ValueError(f"max_steps must be at least 1, got {max_steps}")
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-    if not 0 <= seed < 1 << 63:
-        raise ValueError(f"seed must lie in 0 .. 2^63 - 1, got {seed}")
+    check_number("max_steps", max_steps, Range("[1, inf)"))
+    if batch_size is not None:
+        check_number("batch_size", batch_size, Range("[1, inf)"))
+    check_number("seed", seed, Range("[0, 2^63)"))
     if editable is None:
         everywhere = torch.ones_like(tokens, dtype=torch.bool)
         editable = everywhere if attention_mask is None else attention_mask
@@ -93,34 +95,35 @@ def _revise_batch(
     row_ids: Tensor,
 ) -> Revision:
     past = HistoryState(history, backbone.token_embedding, editable)
-    rows = _Rows(tokens, editable, attention_mask, row_ids, past)
+    rows = _ActiveRows(tokens, editable, attention_mask, row_ids, past)
     if guidance is not None:
         without_text = HistoryState(history, backbone.token_embedding, editable)
         rows.guide = Guide(guidance, backbone, without_text)
-    record = Record(tokens)
+    recorder = Recorder(tokens)
+    draft_steps = policy.draft_steps(max_steps)
     rows.keep(editable.any(-1))
     for step in range(max_steps):
-        now = rows.standing(backbone.mask_id, step, max_steps, seed)
-        rows.keep(now.is_masked.any(-1) | ~policy.is_finished(now))
+        state = rows.state(backbone.mask_id, step, max_steps, seed)
+        rows.keep(state.is_masked.any(-1) | ~policy.is_finished(state))
         if rows.index.numel() == 0:
             break
-        if isinstance(policy, RevisionPolicy) and step == policy.draft_steps(max_steps):
-            rows.start_anew()
-        view, passes = _look(backbone, rows, policy, step, max_steps, seed)
-        remask, reveal = policy.act(view)
-        _apply(rows, record, view, remask, reveal, passes)
-    left_masked = torch.zeros_like(record.steps)
+        if step == draft_steps:
+            rows.clear_history()
+        observation, passes = _observe(backbone, rows, policy, step, max_steps, seed)
+        remask, reveal = policy.act(observation)
+        _apply(rows, recorder, observation, remask, reveal, passes)
+    left_masked = torch.zeros_like(recorder.steps)
     rows.keep(rows.is_masked(backbone.mask_id).any(-1))
     if rows.index.numel() > 0:
-        view, passes = _look(backbone, rows, policy, max_steps, max_steps, seed)
-        left_masked[rows.index] = view.is_masked.sum(-1)
-        nothing = torch.zeros_like(view.is_masked)
-        _apply(rows, record, view, nothing, view.is_masked, passes)
-    return record.finish(left_masked)
+        observation, passes = _observe(backbone, rows, policy, max_steps, max_steps, seed)
+        is_masked = observation.is_masked
+        left_masked[rows.index] = is_masked.sum(-1)
+        _apply(rows, recorder, observation, torch.zeros_like(is_masked), is_masked, passes)
+    return recorder.finish(left_masked)
 
 
-class _Rows:
-    """The rows still being decoded; `index` says which of the batch they are."""
+class _ActiveRows:
+    """The rows still being decoded; `index` holds their positions in the batch."""
 
     def __init__(
         self,
@@ -144,9 +147,9 @@ class _Rows:
     def is_masked(self, mask_id: int) -> Tensor:
         return self.editable & (self.tokens == mask_id)
 
-    def standing(self, mask_id: int, step: int, max_steps: int, seed: int) -> Standing:
+    def state(self, mask_id: int, step: int, max_steps: int, seed: int) -> DecodeState:
         is_masked = self.is_masked(mask_id)
-        return Standing(
+        return DecodeState(
             tokens=self.tokens,
             start=self.start,
             editable=self.editable,
@@ -158,41 +161,47 @@ class _Rows:
             step=step,
             max_steps=max_steps,
             mask_id=mask_id,
-            noise=Noise(seed, step, self.row_ids),
+            noise=KeyedNoise(seed, step, self.row_ids),
         )
 
-    def start_anew(self) -> None:
-        """Forget all states before the next."""
+    def clear_history(self) -> None:
+        """Forget all past states; the current one becomes the first."""
         self.history.clear()
         if self.guide is not None:
             self.guide.clear()
 
-    def keep(self, wanted: Tensor) -> None:
-        """Let the other rows go."""
-        if wanted.all():
+    def keep(self, is_kept: Tensor) -> None:
+        """Drop all rows but these, bool [B]."""
+        if is_kept.all():
             return
         for name in ("index", "tokens", "start", "editable", "row_ids", "idle_steps"):
-            setattr(self, name, getattr(self, name)[wanted])
-        self.revealed_with = self.revealed_with[wanted]
-        self.times_remasked = self.times_remasked[wanted]
+            setattr(self, name, getattr(self, name)[is_kept])
+        self.revealed_with = self.revealed_with[is_kept]
+        self.times_remasked = self.times_remasked[is_kept]
         if self.attention_mask is not None:
-            self.attention_mask = self.attention_mask[wanted]
-        self.history.select(wanted)
+            self.attention_mask = self.attention_mask[is_kept]
+        self.history.select(is_kept)
         if self.guide is not None:
-            self.guide.select(wanted)
+            self.guide.select(is_kept)
 
 
-def _look(
-    backbone: Backbone, rows: _Rows, policy: Policy, step: int, max_steps: int, seed: int
-) -> tuple[View, Tensor | int]:
-    """Run the model on the rows' current state, with their past; and how often it was run."""
-    now = rows.standing(backbone.mask_id, step, max_steps, seed)
-    where = policy.reads(now)
+def _observe(
+    backbone: Backbone, rows: _ActiveRows, policy: Policy, step: int, max_steps: int, seed: int
+) -> tuple[Observation, Tensor | int]:
+    """Run the model on the current state and its past.
+
+    Returns:
+        What the policy observes, and the number of forward passes, for all rows or per row [B].
+    """
+    state = rows.state(backbone.mask_id, step, max_steps, seed)
+    where = policy.reads(state)
     embeds = rows.history.update(rows.tokens).to(backbone.token_embedding.dtype)
     hidden = backbone.hidden(embeds, attention_mask=rows.attention_mask)
     contrasts: list[Contrast] = []
     if rows.guide is not None:
-        contrasts = rows.guide.look(rows.tokens, embeds, rows.attention_mask, where, now.is_masked)
+        contrasts = rows.guide.contrasts(
+            rows.tokens, embeds, rows.attention_mask, where, state.is_masked
+        )
     beliefs = read_beliefs(
         backbone,
         hidden,
@@ -200,27 +209,33 @@ def _look(
         where,
         sampling=policy.sampling,
         ranking=policy.ranking,
-        noise=now.noise,
+        noise=state.noise,
         contrasts=contrasts,
     )
     passes = 1 + sum(contrast.is_run for contrast in contrasts)
-    return View(**vars(now), beliefs=beliefs), passes
+    return Observation(**vars(state), beliefs=beliefs), passes
 
 
 def _apply(
-    rows: _Rows, record: Record, view: View, remask: Tensor, reveal: Tensor, passes: Tensor | int
+    rows: _ActiveRows,
+    recorder: Recorder,
+    observation: Observation,
+    remask: Tensor,
+    reveal: Tensor,
+    passes: Tensor | int,
 ) -> None:
-    """Carry the actions out and write them down."""
-    revealed = torch.where(reveal, view.beliefs.candidate, rows.tokens)
-    rows.tokens = torch.where(remask, view.mask_id, revealed)
-    rows.revealed_with = torch.where(reveal, view.beliefs.log_prob, rows.revealed_with)
+    """Carry out the actions and record them."""
+    beliefs = observation.beliefs
+    revealed = torch.where(reveal, beliefs.candidate, rows.tokens)
+    rows.tokens = torch.where(remask, observation.mask_id, revealed)
+    rows.revealed_with = torch.where(reveal, beliefs.log_prob, rows.revealed_with)
     rows.times_remasked = rows.times_remasked + remask
     acted = (remask | reveal).any(-1)
     rows.idle_steps = torch.where(acted, 0, rows.idle_steps + 1)
-    actions = torch.where(view.is_masked, Action.WAIT, Action.KEEP).to(torch.int8)
+    actions = torch.where(observation.is_masked, Action.WAIT, Action.KEEP).to(torch.int8)
     actions[remask] = Action.REMASK
     actions[reveal] = Action.REVEAL
-    record.add(rows.index, rows.tokens, actions, passes)
+    recorder.add(rows.index, rows.tokens, actions, passes)
 
 
 def _check_start(
@@ -240,13 +255,13 @@ def _check_start(
             )
     if row_ids is not None and row_ids.shape != tokens.shape[:1]:
         raise ValueError(f"row_ids must be [{tokens.shape[0]}], got {list(row_ids.shape)}")
-    ids = tokens.long()  # comparisons of narrow unsigned types are not everywhere implemented
+    ids = tokens.long()  # torch lacks comparisons of narrow unsigned types on some devices
     outside = (ids < 0) | (ids >= backbone.vocab_size)
     stuck = (ids == backbone.mask_id) & ~editable
     padding = torch.zeros_like(editable) if attention_mask is None else ~attention_mask
     for bad, rule in (
         (outside, f"tokens must be ids below {backbone.vocab_size}"),
-        (stuck, "MASK may stand only where it is editable, or it could never be revealed"),
+        (stuck, "MASK is allowed only at editable positions, or it could never be revealed"),
         (editable & padding, "padding must not be editable"),
     ):
         if bad.any():

@@ -1,4 +1,4 @@
-"""What a decode gave and how it came about: every state, every action, counts."""
+"""The result of a decode: its final tokens, every state and action, and counts."""
 
 from dataclasses import dataclass, fields
 from enum import IntEnum
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class Action(IntEnum):
-    """What happened at a position in a step."""
+    """What a step did at a position."""
 
     KEEP = 0
     """A visible token stayed."""
@@ -25,34 +25,34 @@ class RevisionStats:
     """Counts per row, [B] each."""
 
     steps: Tensor
-    """Steps taken, the closing reveal included."""
+    """Steps taken, including the closing one."""
     forward_passes: Tensor
-    """Times the model was run on this row, for guidance too."""
+    """Forward passes of the model on this row, including those for guidance."""
     remasked: Tensor
     revealed: Tensor
     left_masked: Tensor
-    """MASKs still there when decoding ended, revealed in a closing step of their own."""
+    """MASKs left after the last step, which the closing step revealed."""
 
 
 @dataclass(frozen=True)
 class Revision:
-    """What a decode gave and how it came about."""
+    """The result of a decode of B rows in K steps."""
 
     tokens: Tensor
     """Final state, [B, N]; no editable position is MASK."""
     trajectory: Tensor
-    """States from the start to the end, [K+1, B, N] int32; a finished row repeats its last."""
+    """States from the first to the last, [K+1, B, N] int32; a finished row repeats its last."""
     actions: Tensor
-    """`Action` taken between them, [K, B, N] int8; KEEP once a row has finished."""
+    """`Action` between consecutive states, [K, B, N] int8; KEEP once a row has finished."""
     stats: RevisionStats
 
     def edit_mask(self) -> Tensor:
-        """Where a token was re-masked at some step, bool [B, N]: what the model chose to edit."""
+        """Positions that were re-masked in any step, bool [B, N]: those the model chose to edit."""
         return (self.actions == Action.REMASK).any(0)
 
 
-class Record:
-    """All states and actions of a batch, finished rows included."""
+class Recorder:
+    """Collects the states and actions of a batch, including those of finished rows."""
 
     def __init__(self, tokens: Tensor) -> None:
         self.states = [tokens.to(torch.int32)]
@@ -61,6 +61,7 @@ class Record:
         self.passes = torch.zeros_like(self.steps)
 
     def add(self, index: Tensor, tokens: Tensor, actions: Tensor, passes: Tensor | int) -> None:
+        """Record a step of the rows at `index`; the other rows keep their last state."""
         state = self.states[-1].clone()
         state[index] = tokens.to(torch.int32)
         taken = torch.zeros_like(state, dtype=torch.int8)
@@ -84,16 +85,16 @@ class Record:
 
 
 def join(parts: list[Revision], tokens: Tensor) -> Revision:
-    """Lay batches side by side, each filled up to the longest by repeating its last state."""
+    """Concatenate batches, padding shorter trajectories by repeating their last state."""
     length = max(part.actions.shape[0] for part in parts)
 
-    def filled(part: Revision) -> tuple[Tensor, Tensor]:
+    def padded(part: Revision) -> tuple[Tensor, Tensor]:
         missing = length - part.actions.shape[0]
         states = torch.cat([part.trajectory, part.trajectory[-1:].expand(missing, -1, -1)])
         kept = part.actions.new_full((missing, *part.actions.shape[1:]), Action.KEEP)
         return states, torch.cat([part.actions, kept])
 
-    trajectories, actions = zip(*map(filled, parts), strict=True)
+    trajectories, actions = zip(*map(padded, parts), strict=True)
     stats = RevisionStats(
         *(
             torch.cat([getattr(part.stats, f.name) for part in parts]).to(tokens.device)

@@ -58,7 +58,7 @@ class Guide:
         self._layout = edit_layout(backbone, "guidance")
         self._history = without_text
 
-    def look(
+    def contrasts(
         self,
         tokens: Tensor,
         embeds: Tensor,

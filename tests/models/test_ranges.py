@@ -18,6 +18,7 @@ class Settings:
     count: Annotated[int, Range("[0, inf)")] = 0
     mode: Literal["clean", "masked"] = "clean"
     norm: Literal["rms"] | None = None
+    margin: Annotated[float, Range("(-inf, inf)", "it is a number of nats")] = 0.0
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -26,6 +27,7 @@ class Settings:
 
 def test_values_within_their_ranges_are_taken():
     Settings()
+    Settings(margin=-1e300)
     Settings(decay=1.0, steps=10**9, wait_s=0.1, seed=2**63 - 1, mode="masked", norm="rms")
 
 
@@ -41,6 +43,18 @@ def test_values_within_their_ranges_are_taken():
         ({"rates": (0.5, 1.5)}, "history.rates must lie in [0, 1], got 1.5"),
         ({"seed": 2**63}, f"history.seed must lie in [0, 2^63), got {2**63}"),
         ({"count": -1}, "history.count must be 0 or more, got -1"),
+        (
+            {"count": -(10**5000)},
+            "history.count must be 0 or more, got a number of about 5001 digits",
+        ),
+        (
+            {"margin": float("nan")},
+            "history.margin must be a finite number, got nan; it is a number of nats",
+        ),
+        (
+            {"margin": float("-inf")},
+            "history.margin must be a finite number, got -inf; it is a number of nats",
+        ),
         ({"mode": "dirty"}, "history.mode must be one of ['clean', 'masked'], got 'dirty'"),
         ({"norm": "max"}, "history.norm must be one of ['rms', None], got 'max'"),
     ],

@@ -112,9 +112,9 @@ def test_the_masked_loss_weighs_rows_by_rate_and_length(batches, kind):
 
 
 def learner_rates(learner, batch, step):
-    from remask.models.noise import RATE, Noise
+    from remask.models.noise import RATE, KeyedNoise
 
-    return 1e-3 + (1 - 1e-3) * Noise(5, step, batch.row_ids).uniform(1, RATE)[:, 0]
+    return 1e-3 + (1 - 1e-3) * KeyedNoise(5, step, batch.row_ids).uniform(1, RATE)[:, 0]
 
 
 def test_masks_are_a_rows_own_and_change_with_the_step(batches):

@@ -202,7 +202,7 @@ def test_p2_remasks_what_falls_behind():
         (lambda: Absorbing(block_length=0), "block_length must be at least 1, got 0"),
         (lambda: ReMDM(kind="max"), "kind must be one of .* got 'max'"),
         (lambda: ReMDM(eta=2.0), r"eta must lie in \[0, 1\], got 2.0"),
-        (lambda: ReMDM(turn_on=0.01), "loop needs 0 < turn_off < turn_on < 1"),
+        (lambda: ReMDM(turn_on=0.01), "turn_off must lie below turn_on, got 0.05 and 0.01"),
     ],
 )
 def test_bad_settings_are_refused(make, message):

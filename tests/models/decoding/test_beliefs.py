@@ -8,7 +8,7 @@ import torch
 from remask.models import Sampling
 from remask.models.decoding import beliefs
 from remask.models.decoding.beliefs import read_beliefs
-from remask.models.noise import ORDER, REMASK, Noise
+from remask.models.noise import ORDER, REMASK, KeyedNoise
 from tests.models.toys import Scripted
 
 M = 0
@@ -25,7 +25,7 @@ def read(logits, tokens, *, ranking="probability", sampling=None, where=None, no
         where,
         sampling=sampling or Sampling(),
         ranking=ranking,
-        noise=noise or Noise(0, 0, torch.arange(len(tokens))),
+        noise=noise or KeyedNoise(0, 0, torch.arange(len(tokens))),
     )
 
 
@@ -82,17 +82,17 @@ def test_truncated_probabilities_are_those_drawn_from():
 
 
 def test_noise_depends_on_seed_row_step_and_use_alone():
-    base = Noise(7, 3, torch.tensor([10, 20]))
+    base = KeyedNoise(7, 3, torch.tensor([10, 20]))
     numbers = base.uniform(5, ORDER)
-    assert torch.equal(numbers[1:], Noise(7, 3, torch.tensor([20])).uniform(5, ORDER))
+    assert torch.equal(numbers[1:], KeyedNoise(7, 3, torch.tensor([20])).uniform(5, ORDER))
     assert torch.equal(numbers[:, :3], base.uniform(3, ORDER))
-    for other in (Noise(8, 3, base.row_ids), Noise(7, 4, base.row_ids)):
+    for other in (KeyedNoise(8, 3, base.row_ids), KeyedNoise(7, 4, base.row_ids)):
         assert not torch.isclose(other.uniform(5, ORDER), numbers).any()
     assert not torch.isclose(base.uniform(5, REMASK), numbers).any()
 
 
 def test_noise_is_uniform_and_uncorrelated():
-    numbers = Noise(0, 0, torch.arange(300)).uniform(300, ORDER)
+    numbers = KeyedNoise(0, 0, torch.arange(300)).uniform(300, ORDER)
     assert 0 < numbers.min() < 1e-4
     assert 1 - 1e-4 < numbers.max() < 1
     counts = torch.histc(numbers.flatten(), bins=20, min=0, max=1)

@@ -195,8 +195,9 @@ def test_narrow_tokens_give_the_same_and_keep_their_type(model, starts, dtype):
 
 def test_a_policy_cannot_leave_masks_by_giving_up():
     class GivesUp(RevisionPolicy):
-        def act(self, view):
-            return torch.zeros_like(view.is_masked), torch.zeros_like(view.is_masked)
+        def act(self, observation):
+            nowhere = torch.zeros_like(observation.is_masked)
+            return nowhere, nowhere
 
     out = decode([log_probs([[0.1, 0.9]])], [M], 2, policy=GivesUp(), max_steps=3)
     assert out.tokens.tolist() == [[1]]
@@ -267,12 +268,12 @@ def test_bad_starts_are_refused(model, starts):
     refuse(r"tokens must be ids below 5; got 7 at \[0, 0\]", torch.full((1, 16), 7))
     refuse(r"editable must be bool \[9, 16\] like tokens, got torch.int64", editable=starts)
     refuse(r"editable must be bool \[9, 16\]", editable=torch.ones(9, 15, dtype=torch.bool))
-    refuse("MASK may stand only where it is editable", editable=starts > 99)
+    refuse("MASK is allowed only at editable positions", editable=starts > 99)
     refuse("attention_mask must be bool", attention_mask=starts)
     refuse(r"row_ids must be \[9\], got \[3\]", row_ids=torch.arange(3))
     refuse("max_steps must be at least 1, got 0", max_steps=0)
     refuse("batch_size must be at least 1, got 0", batch_size=0)
-    refuse("seed must lie in 0 .. 2.63 - 1, got -1", seed=-1)
+    refuse(r"seed must lie in \[0, 2\^63\), got -1", seed=-1)
     attention = torch.ones_like(starts, dtype=torch.bool)
     attention[0, 3] = False
     everywhere = torch.ones_like(attention)

@@ -1,247 +1,66 @@
-"""The revision rule and its options, on scripted beliefs. SPEC §1."""
+"""What policies say about themselves, and the names that recipes know them by."""
 
-import math
+from dataclasses import dataclass
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
-from remask.models import Absorbing, Action, HistoryConfig, RevisionPolicy, Sampling, revise
-from remask.models.decoding.policy import block_index, highest, open_block
-from tests.models.toys import Scripted, decode, log_probs
+from remask.models import P2, Absorbing, Policy, ReMDM, RevisionPolicy, TwoPhase, register_policy
+from remask.models.decoding import POLICIES
+from tests.models.toys import Scripted, revise
 
 M = 0  # MASK
-KEEP, REMASK, REVEAL, WAIT = Action
 
 
-def test_wrong_visible_token_is_remasked_then_revealed():
-    doubt = log_probs([[0.6, 0.3, 0.1]])  # p(MASK) > p(token 1)
-    reveal = log_probs([[0.5, 0.1, 0.4]])  # MASK is likeliest, yet never revealed
-    keep = log_probs([[0.1, 0.1, 0.8]])
-    out = decode([doubt, reveal, keep], [1], vocab_size=3, max_steps=5)
-    assert out.trajectory[:, 0, 0].tolist() == [1, M, 2, 2]
-    assert out.actions[:, 0, 0].tolist() == [REMASK, REVEAL, KEEP]
-    assert out.tokens.tolist() == [[2]]
+def test_every_policy_is_registered_by_its_name():
+    kinds = (Absorbing, P2, ReMDM, RevisionPolicy, TwoPhase)
+    assert {kind.name: kind for kind in kinds} == POLICIES
 
 
-def test_visible_token_stays_though_another_token_is_likelier():
-    out = decode([log_probs([[0.1, 0.2, 0.7]])], [1], vocab_size=3)
-    assert out.tokens.tolist() == [[1]]
+@pytest.mark.parametrize("kind", [x for x in POLICIES.values() if not x.may_leave_masks])
+@pytest.mark.parametrize("max_steps", [1, 2, 7])
+def test_a_policy_that_leaves_no_masks_needs_no_closing_step(kind, max_steps):
+    def script(call, tokens):
+        generator = torch.Generator().manual_seed(call)
+        return torch.randn(*tokens.shape, 5, generator=generator)
+
+    start = torch.full((40, 9), M)
+    result = revise(Scripted(script, 5), start, policy=kind(), max_steps=max_steps)
+    assert not result.stats.left_masked.any()
+    assert (result.stats.forward_passes <= max_steps).all()
 
 
-def test_a_tie_keeps():
-    out = decode([log_probs([[0.4, 0.4, 0.2]])], [1], vocab_size=3)
-    assert out.actions[0, 0].tolist() == [KEEP]
+@pytest.mark.parametrize("kind", [Absorbing, P2, ReMDM, TwoPhase])
+def test_only_revision_writes_drafts_or_reveals_all(kind):
+    policy = kind()
+    assert [policy.draft_steps(n) for n in (1, 8)] == [0, 0]
+    assert not policy.reveals_all(8)
+    assert RevisionPolicy().reveals_all(8)
+    assert RevisionPolicy(draft_share=0.5).draft_steps(8) == 4
 
 
-@pytest.mark.parametrize(("mask", "token"), [(0.6, 0.3), (0.3, 0.6)])
-def test_margin_is_in_nats(mask, token):
-    beliefs = [log_probs([[mask, token, 0.1]])]  # log 2 ≈ 0.693 nats of doubt, or of trust
-    doubt = math.log(mask / token)
-    just_below, just_above = (RevisionPolicy(margin=doubt + x) for x in (-1e-3, 1e-3))
-    assert decode(beliefs, [1], 3, policy=just_below).actions[0, 0].tolist() == [REMASK]
-    assert decode(beliefs, [1], 3, policy=just_above).actions[0, 0].tolist() == [KEEP]
+def test_a_name_belongs_to_one_policy():
+    with pytest.raises(ValueError, match=r"Other cannot be registered as 'p2': that is .*\.P2; ch"):
+
+        @register_policy
+        @dataclass(frozen=True, kw_only=True)
+        class Other(P2):
+            pass
+
+    assert POLICIES["p2"] is P2
 
 
-def test_positions_outside_editable_never_change():
-    doubt = log_probs([[0.9, 0.05, 0.05]] * 3)
-    editable = torch.tensor([[True, False, True]])
-    out = decode([doubt], [1, 1, 1], 3, editable=editable)
-    assert out.actions[0, 0].tolist() == [REMASK, KEEP, REMASK]
+def test_a_policy_defined_again_replaces_itself(monkeypatch):
+    monkeypatch.setitem(POLICIES, "again", P2)
+    del POLICIES["again"]
 
+    def define() -> type[Policy]:
+        @register_policy
+        class Again(P2):
+            name = "again"
 
-def test_remask_cap_takes_the_most_doubted():
-    beliefs = [log_probs([[0.5, 0.4, 0.1], [0.8, 0.1, 0.1], [0.7, 0.2, 0.1]])]
-    out = decode(beliefs, [1, 1, 1], 3, policy=RevisionPolicy(remask_cap=2))
-    assert out.actions[0, 0].tolist() == [KEEP, REMASK, REMASK]
+        return Again
 
-
-def test_a_position_is_remasked_so_often_and_then_keeps_what_it_has():
-    def script(call, tokens):  # doubts whatever is visible, reveals 1 in the first place
-        doubt, sure = torch.tensor([0.8, 0.1, 0.1]), torch.tensor([0.1, 0.8, 0.1])
-        return torch.where((tokens == M)[..., None], sure, doubt).log()
-
-    policy = RevisionPolicy(max_remasks=2)
-    out = decode(script, [1, M], 3, policy=policy, max_steps=9)
-    actions = out.actions[:, 0].T.tolist()
-    assert actions[0] == [REMASK, REVEAL, REMASK, REVEAL, KEEP, KEEP]
-    assert actions[1] == [REVEAL, REMASK, REVEAL, REMASK, REVEAL, KEEP]
-    never = decode(script, [1, M], 3, policy=RevisionPolicy(max_remasks=0), max_steps=9)
-    assert never.actions[:, 0].T.tolist() == [[KEEP, KEEP], [REVEAL, KEEP]]
-
-
-def test_abstaining_waits_while_mask_is_likeliest():
-    beliefs = [log_probs([[0.5, 0.1, 0.4], [0.4, 0.4, 0.2]]), log_probs([[0.3, 0.3, 0.4]] * 2)]
-    out = decode(beliefs, [M, M], 3, policy=RevisionPolicy(abstain=True), max_steps=5)
-    assert out.trajectory[:, 0].tolist() == [[M, M], [M, 1], [2, 1], [2, 1]]  # a tie reveals
-
-
-def test_who_abstains_for_ever_is_revealed_at_the_end():
-    beliefs = [log_probs([[0.5, 0.1, 0.4]])]
-    out = decode(beliefs, [M], 3, policy=RevisionPolicy(abstain=True), max_steps=3)
-    assert out.actions[:, 0, 0].tolist() == [WAIT, WAIT, WAIT, REVEAL]
-    assert out.tokens.tolist() == [[2]]
-
-
-CONFIDENCES = log_probs([[0.1, 0.5, 0.4], [0.1, 0.8, 0.1], [0.5, 0.05, 0.45], [0.1, 0.3, 0.6]])
-# Over V, without MASK: 5/9, 8/9, 9/10, 2/3.
-
-
-def test_reveal_count_takes_the_most_confident_without_mask():
-    out = decode([CONFIDENCES], [M] * 4, 3, policy=RevisionPolicy(reveal_count=2))
-    assert out.actions[0, 0].tolist() == [WAIT, REVEAL, REVEAL, WAIT]
-    assert out.trajectory[1, 0].tolist() == [M, 1, 2, M]
-
-
-def test_reveal_within_fills_a_row_in_that_share_of_the_steps():
-    paced, counted = (
-        decode([CONFIDENCES] * 5, [M] * 4, 3, policy=policy, max_steps=4)
-        for policy in (RevisionPolicy(reveal_within=0.5), RevisionPolicy(reveal_count=2))
-    )
-    assert torch.equal(paced.trajectory, counted.trajectory)
-
-
-def test_a_draft_is_written_without_a_second_look():
-    doubtful = log_probs([[0.8, 0.1, 0.1]] * 4)
-    script = [CONFIDENCES, doubtful, doubtful, doubtful, doubtful]
-    out = decode(script, [M] * 4, 3, policy=RevisionPolicy(draft_share=0.5), max_steps=4)
-    assert out.trajectory[1, 0].tolist() == [M, 1, 2, M]
-    assert (out.trajectory[2] != M).all()
-    assert (out.actions[2] == REMASK).all()
-
-
-@pytest.mark.parametrize(
-    ("settings", "max_steps", "expected"),
-    [
-        ({}, 9, True),
-        ({"reveal_count": 1}, 1, False),
-        ({"reveal_threshold": 0.9}, 1, False),
-        ({"draft_share": 0.4}, 3, True),
-        ({"draft_share": 0.4}, 5, False),
-        ({"reveal_within": 0.4}, 3, True),
-        ({"reveal_within": 1.0}, 3, False),
-    ],
-)
-def test_what_reveals_all_in_its_first_step(settings, max_steps, expected):
-    policy = RevisionPolicy(**settings)
-    assert policy.reveals_all(max_steps) == expected
-    beliefs = [log_probs([[0.1, 0.5, 0.4]] * 4)] * (max_steps + 1)
-    out = decode(beliefs, [M] * 4, 3, policy=policy, max_steps=max_steps)
-    assert bool((out.trajectory[1] != M).all()) == expected
-
-
-def test_a_draft_is_revised_as_if_it_had_been_given(model):
-    """The past starts anew with it; the same model and states with their past do otherwise."""
-    blank = torch.zeros(64, 16, dtype=torch.long)
-    blank[:, 0] = torch.arange(64) % 4 + 1
-    editable = blank == M
-    settings = {"editable": editable, "history": HistoryConfig(decay=0.9)}
-    whole = revise(model, blank, policy=RevisionPolicy(draft_share=0.5), max_steps=8, **settings)
-    draft = whole.trajectory[4].long()
-    assert (draft != M).all()
-    again = revise(model, draft, policy=RevisionPolicy(), max_steps=4, **settings)
-    assert torch.equal(whole.tokens, again.tokens)
-    paced = revise(model, blank, policy=RevisionPolicy(reveal_within=0.5), max_steps=8, **settings)
-    assert not torch.equal(whole.tokens, paced.tokens)
-
-
-def test_reveal_threshold_reveals_the_sure_and_always_one():
-    sure = decode([CONFIDENCES], [M] * 4, 3, policy=RevisionPolicy(reveal_threshold=0.66))
-    assert sure.actions[0, 0].tolist() == [WAIT, REVEAL, REVEAL, REVEAL]
-    none_sure = decode([CONFIDENCES], [M] * 4, 3, policy=RevisionPolicy(reveal_threshold=0.99))
-    assert none_sure.actions[0, 0].tolist() == [WAIT, WAIT, REVEAL, WAIT]
-
-
-def test_blocks_open_from_the_left_and_reopen_when_remasked():
-    sure = [0.01, 0.98, 0.01]
-    doubt = [0.98, 0.01, 0.01]
-    script = [log_probs([sure] * 4), log_probs([doubt, sure, sure, sure]), log_probs([sure] * 4)]
-    out = decode(script, [M, M, 2, M], 3, policy=RevisionPolicy(block_length=2), max_steps=9)
-    assert out.trajectory[:, 0].tolist() == [
-        [M, M, 2, M],  # block 0 is open; position 2, in block 1, may not be doubted yet
-        [1, 1, 2, M],  # position 0 is doubted while block 1 reveals
-        [M, 1, 2, 1],
-        [1, 1, 2, 1],
-        [1, 1, 2, 1],
-    ]
-
-
-def test_visible_tokens_of_unopened_blocks_are_left_alone():
-    doubt_all = log_probs([[0.9, 0.05, 0.05]] * 4)
-    out = decode([doubt_all], [M, 1, 1, 1], 3, policy=RevisionPolicy(block_length=2))
-    assert out.actions[0, 0].tolist() == [REVEAL, REMASK, KEEP, KEEP]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"reveal_count": 1, "reveal_threshold": 0.5}, "give one of"),
-        ({"reveal_within": 1.5}, r"reveal_within must lie in \(0, 1\], got 1.5"),
-        ({"draft_share": 1.0}, "draft_share must lie between 0 and 1, got 1.0"),
-        ({"reveal_count": 0}, "reveal_count must be at least 1, got 0"),
-        ({"reveal_threshold": 0.0}, r"reveal_threshold must lie in \(0, 1\], got 0.0"),
-        ({"block_length": 0}, "block_length must be at least 1"),
-        ({"margin": math.inf}, "margin must be a number of nats, got inf"),
-        ({"margin": math.nan}, "margin must be a number of nats, got nan"),
-        ({"remask_cap": -1}, "remask_cap must be at least 0"),
-        ({"patience": 0}, "patience must be at least 1 step, got 0"),
-    ],
-)
-def test_bad_policies_are_refused(settings, message):
-    with pytest.raises(ValueError, match=message):
-        RevisionPolicy(**settings)
-
-
-# Helpers ----------------------------------------------------------------------------------------
-
-
-def test_blocks_count_editable_positions_only():
-    editable = torch.tensor([[False, True, True, False, True, True, True]])
-    block = block_index(editable, 2)
-    assert block[editable].tolist() == [0, 0, 1, 1, 2]
-    masked = torch.tensor([[False, False, False, False, True, False, True]])
-    assert open_block(block, masked).tolist() == [[1]]
-    assert open_block(block, torch.zeros_like(masked)).tolist() == [[2]]
-
-
-@given(
-    st.lists(
-        st.tuples(st.sampled_from([-math.inf, -1.0, 0.0, 0.5, 2.0]), st.booleans()),
-        min_size=1,
-        max_size=12,
-    ),
-    st.integers(0, 13),
-)
-def test_highest_equals_a_sort(cells, count):
-    score = torch.tensor([[s for s, _ in cells]])
-    eligible = torch.tensor([[e for _, e in cells]])
-    ranked = sorted((-s, i) for i, (s, e) in enumerate(cells) if e)
-    expected = {i for _, i in ranked[:count]}
-    assert set(highest(score, eligible, count)[0].nonzero().flatten().tolist()) == expected
-
-
-ENDING = log_probs([[0.01, 0.01, 0.98], [0.01, 0.59, 0.4], [0.01, 0.79, 0.2]])
-"""Three positions over MASK, a word and an end; the first is surest of the end."""
-
-
-@pytest.mark.parametrize(
-    "policy",
-    [
-        RevisionPolicy(reveal_count=1, sampling=Sampling(late_ids=(2,))),
-        RevisionPolicy(reveal_threshold=0.7, sampling=Sampling(late_ids=(2,))),
-        Absorbing(sampling=Sampling(late_ids=(2,))),
-        Absorbing(order="entropy", sampling=Sampling(late_ids=(2,))),
-    ],
-)
-def test_late_tokens_come_after_all_others(policy):
-    out = revise(Scripted([ENDING], 3), torch.zeros(1, 3).long(), policy=policy, max_steps=3)
-    assert out.trajectory[1:, 0].tolist() == [[0, 0, 1], [0, 1, 1], [2, 1, 1]]
-
-
-def test_tokens_that_are_never_revealed_give_way_to_the_next_best():
-    policy = RevisionPolicy(reveal_count=1, sampling=Sampling(never_ids=(2,)))
-    out = revise(Scripted([ENDING], 3), torch.zeros(1, 3).long(), policy=policy, max_steps=3)
-    assert out.tokens.tolist() == [[1, 1, 1]]
-    with pytest.raises(ValueError, match="ids must be 0 or more"):
-        Sampling(late_ids=(-1,))
+    first, second = define(), define()
+    assert first is not second
+    assert POLICIES["again"] is second
