@@ -14,7 +14,8 @@ from remask.evaluation.decoder import Decoder
 from remask.evaluation.recipe import EvalRecipe
 from remask.evaluation.suite import AdaptsDecoders, Suite
 from remask.models import Backbone, fingerprint
-from remask.models.checkpoints.checkpoint import is_shipped, outline
+from remask.models.checkpoints.checkpoint import outline
+from remask.models.checkpoints.shipped import is_shipped
 from remask.pipeline.runtime.recipes import digest
 
 MAX_CHUNKS = 1_000_000

@@ -1,11 +1,19 @@
 """Everything that maps states to logits and logits to states."""
 
-from remask.models.backbones.backbone import Backbone
-from remask.models.backbones.dream import DreamConfig, DreamMDM
-from remask.models.backbones.llada import LladaConfig, LladaMDM
-from remask.models.backbones.lumina import LuminaConfig, LuminaMDM
-from remask.models.backbones.masked_lm import MaskedLM, MaskedLMConfig
-from remask.models.backbones.sudoku import SudokuConfig, SudokuMDM
+from remask.models.backbones import (
+    Backbone,
+    DreamConfig,
+    DreamMDM,
+    LladaConfig,
+    LladaMDM,
+    LuminaConfig,
+    LuminaMDM,
+    MaskedLM,
+    MaskedLMConfig,
+    SudokuConfig,
+    SudokuMDM,
+    register_backbone,
+)
 from remask.models.checkpoints.checkpoint import CheckpointError, create, fingerprint, load, save
 from remask.models.decoding import (
     P2,
@@ -69,6 +77,7 @@ __all__ = [
     "fingerprint",
     "load",
     "load_tokenizer",
+    "register_backbone",
     "register_policy",
     "revise",
     "save",

@@ -88,7 +88,7 @@ def learn(
         codes = tokenizer.nearest(vectors.detach())
         entries = F.embedding(codes, tokenizer.codebook.detach())
         rounded = vectors + (entries - vectors).detach()  # its gradient goes straight through
-        error = F.mse_loss(tokenizer.pictures(rounded), images)
+        error = F.mse_loss(tokenizer.decode_vectors(rounded), images)
         loss = error / spread + config.commitment * F.mse_loss(vectors, entries)
         optimizer.param_groups[0]["lr"] = config.rate(step)
         optimizer.zero_grad()

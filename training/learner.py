@@ -90,7 +90,7 @@ class Learner(nn.Module):
     def _masked(self, given: Given, step: int) -> OracleLoss:
         batch = given.batch
         if self.config.kind == "pretrain":
-            maskable = batch.is_token & self.backbone.can_say(batch.target)
+            maskable = batch.is_token & self.backbone.is_predictable(batch.target)
         else:
             maskable = batch.editable
             self._check_said(batch, maskable)
@@ -137,7 +137,7 @@ class Learner(nn.Module):
 
     def _check_said(self, batch: Batch, where: Tensor) -> None:
         """Raise ValueError for targets that the head has no probability for."""
-        unsaid = where & ~self.backbone.can_say(batch.target)
+        unsaid = where & ~self.backbone.is_predictable(batch.target)
         if unsaid.any():
             row, position = unsaid.nonzero()[0].tolist()
             raise ValueError(

@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from remask.models import Backbone
-from remask.models.backbones.layers import PLAIN_LENGTH, mix
+from remask.models.backbones.layers import MAX_UNFUSED_LENGTH, softmax_attention
 from remask.models.history import HistoryConfig, encode_rows
 from remask.pipeline import build
 from remask.pipeline.format import manifest, packing, parquet, rows
@@ -57,7 +57,7 @@ from remask.training.world import World
 
 BATCH = 64
 ROUNDS = 5
-LENGTHS = (80, 160, PLAIN_LENGTH)
+LENGTHS = (80, 160, MAX_UNFUSED_LENGTH)
 """Of attention."""
 CHECKS = (
     *((rows, "check_tokens"), (rows, "check_noise")),
@@ -188,7 +188,7 @@ def bench_attention(length: int) -> None:
         attention(*heads, None).backward(upstream)
 
     fused = F.scaled_dot_product_attention
-    times = in_turns({"ours": lambda: run(mix), "fused": lambda: run(fused)})
+    times = in_turns({"ours": lambda: run(softmax_attention), "fused": lambda: run(fused)})
     ratio = statistics.median(b / a for a, b in zip(*times.values(), strict=True))
     print(f"attention in bf16, {length} positions: {ratio:.1f} times as fast as the fused kernel")
 

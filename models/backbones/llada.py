@@ -1,19 +1,21 @@
-"""LLaDA: a Llama-shaped transformer that attends both ways, with MASK among its tokens.
+"""LLaDA: a Llama-like transformer with bidirectional attention and MASK in its vocabulary.
 
-Parameters have the names and shapes of the published weights. Small ones of the same build serve as
-text models of one's own.
+Parameters have the names and shapes of the published weights. Small models of the same architecture
+can be trained from scratch.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from remask.models.backbones.backbone import Backbone, check_ids
+from remask.models.backbones.backbone import Backbone, check_ids, register_backbone
 from remask.models.backbones.layers import (
     RMSNorm,
-    Turn,
+    Rotary,
     attend,
     check_heads,
     check_length,
@@ -21,36 +23,52 @@ from remask.models.backbones.layers import (
     rotary,
     swiglu,
 )
-from remask.models.checkpoints.sizes import check_positive, check_sizes
+from remask.models.backbones.published import Settings, check_fixed, pick, with_token_ids
+from remask.models.checkpoints.sizes import Positive, Size
 from remask.models.history import HistoryConfig
+from remask.models.ranges import check_fields
+
+PUBLISHED_FIXED = {
+    "block_type": "llama",
+    "activation_type": "silu",
+    "layer_norm_type": "rms",
+    "layer_norm_with_affine": True,
+    "bias_for_layer_norm": False,
+    "attention_layer_norm": False,
+    "include_bias": False,
+    "include_qkv_bias": False,
+    "input_emb_norm": False,
+    "scale_logits": False,
+    "rope": True,
+    "alibi": False,
+    "multi_query_attention": False,
+}
+"""Settings of a published config.json that this backbone supports with these values only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LladaConfig:
     """Shape of the model, under the names of the published config. The defaults are LLaDA-8B's."""
 
-    d_model: int = 4096
-    n_layers: int = 32
-    n_heads: int = 32
-    n_kv_heads: int = 32
-    mlp_hidden_size: int = 12288
-    vocab_size: int = 126464
-    """Rows of the embedding, MASK and unused ones included."""
+    d_model: Size = 4096
+    n_layers: Size = 32
+    n_heads: Size = 32
+    n_kv_heads: Size = 32
+    mlp_hidden_size: Size = 12288
+    vocab_size: Size = 126464
+    """Number of rows of the embedding, including MASK and unused rows."""
     mask_token_id: int = 126336
-    max_sequence_length: int = 4096
-    rope_theta: float = 500000.0
-    rms_norm_eps: float = 1e-5
+    max_sequence_length: Size = 4096
+    rope_theta: Positive = 500000.0
+    rms_norm_eps: Positive = 1e-5
     weight_tying: bool = False
-    """The head is the embedding."""
+    """Use the embedding as the head."""
     excluded_ids: tuple[int, ...] = ()
-    """Special and unused ids, which are never revealed; MASK need not be among them."""
+    """Special and unused ids, which are never revealed; MASK need not be listed."""
 
     def __post_init__(self) -> None:
-        heads = ("d_model", "n_heads", "n_kv_heads")
-        sizes = ("n_layers", "mlp_hidden_size", "vocab_size", "max_sequence_length")
-        check_sizes(self, heads + sizes)
-        check_positive(self, ("rope_theta", "rms_norm_eps"))
-        check_heads(self.d_model, self.n_heads, self.n_kv_heads, heads)
+        check_fields(self)
+        check_heads(self, ("d_model", "n_heads", "n_kv_heads"))
         check_ids(self.mask_token_id, self.excluded_ids, self.vocab_size)
 
     @property
@@ -58,10 +76,13 @@ class LladaConfig:
         return self.d_model // self.n_heads
 
 
+@register_backbone
 class LladaMDM(Backbone):
     """Embeddings, blocks, norm and head, under the published names."""
 
     kind = "llada"
+    config_type = LladaConfig
+    model_types = ("llada",)
 
     def __init__(self, config: LladaConfig, history: HistoryConfig | None = None) -> None:
         super().__init__()
@@ -73,7 +94,7 @@ class LladaMDM(Backbone):
         self.model = nn.ModuleDict({"transformer": _transformer(config, self.make_head)})
         for name, parameter in self.named_parameters():
             if parameter.ndim == 2:
-                # Small enough that a fresh model is near uniform, and deep ones do not blow up.
+                # Small enough that a new model is near uniform and activations stay bounded.
                 depth = 1 if "blocks" not in name else 2 * config.n_layers
                 nn.init.normal_(parameter, std=0.02 if "out" not in name else 0.02 / depth**0.5)
 
@@ -88,11 +109,11 @@ class LladaMDM(Backbone):
     def hidden(self, embeds: Tensor, *, attention_mask: Tensor | None = None) -> Tensor:
         check_length(embeds.shape[1], self.config.max_sequence_length)
         width, theta = self.config.head_width, self.config.rope_theta
-        turn = rotary(embeds.shape[1], width, theta, embeds.device)
+        angles = rotary(embeds.shape[1], width, theta, embeds.device)
         mask = padding_mask(attention_mask)
         x = embeds
         for block in self.blocks:
-            x = block(x, turn, mask)
+            x = block(x, angles, mask)
         return self._parts["ln_f"](x)
 
     def head(self, hidden: Tensor) -> Tensor:
@@ -100,14 +121,34 @@ class LladaMDM(Backbone):
             return F.linear(hidden, self.token_embedding)
         return self._parts["ff_out"](hidden)
 
+    @classmethod
+    def read_published(cls, settings: Settings, folder: Path) -> LladaConfig:
+        return with_token_ids(LladaConfig, published_values(settings), settings, folder)
+
+    @classmethod
+    def rename_published(cls, config: Any, name: str) -> str | None:
+        # Some published files hold the head although it is tied to the embedding.
+        is_tied_head = config.weight_tying and name == "model.transformer.ff_out.weight"
+        return None if is_tied_head else name
+
     @staticmethod
     def make_head(config: LladaConfig) -> nn.Linear:
-        """The head, where it is not the embedding."""
+        """The head of a model that does not use its embedding as one."""
         return nn.Linear(config.d_model, config.vocab_size, bias=False)
 
     @property
     def _parts(self) -> nn.ModuleDict:
         return self.model["transformer"]  # pyright: ignore[reportReturnType]
+
+
+def published_values(settings: Settings) -> dict[str, Any]:
+    """The fields of `LladaConfig` that a published config.json gives, other than token ids."""
+    check_fixed(settings, PUBLISHED_FIXED)
+    names = ("d_model", "n_layers", "n_heads", "mlp_hidden_size", "max_sequence_length")
+    values = pick(settings, names, ("n_kv_heads", "rope_theta", "rms_norm_eps", "weight_tying"))
+    values.setdefault("n_kv_heads", values["n_heads"])
+    rows = settings.get("embedding_size") or pick(settings, ("vocab_size",))["vocab_size"]
+    return values | {"vocab_size": rows}
 
 
 def _transformer(
@@ -138,8 +179,8 @@ class _Block(nn.Module):
         self.up_proj = nn.Linear(width, config.mlp_hidden_size, bias=False)
         self.ff_out = nn.Linear(config.mlp_hidden_size, width, bias=False)
 
-    def forward(self, x: Tensor, turn: Turn, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, angles: Rotary, mask: Tensor | None) -> Tensor:
         y = self.attn_norm(x)
         query, key, value = self.q_proj(y), self.k_proj(y), self.v_proj(y)
-        x = x + self.attn_out(attend(query, key, value, self._config.head_width, turn, mask))
+        x = x + self.attn_out(attend(query, key, value, self._config.head_width, angles, mask))
         return x + swiglu(self.ff_norm(x), self.ff_proj, self.up_proj, self.ff_out)

@@ -1,27 +1,32 @@
-"""Lumina-DiMOO: LLaDA with the codes of an image tokeniser among its tokens.
+"""Lumina-DiMOO: LLaDA with the codes of an image tokeniser in its vocabulary.
 
-The model says codes and MASK alone: all other ids have probability 0, and the head's other rows are
-never multiplied. Small ones of the same build, with words for a vocabulary, serve for work of one's
-own.
+The head predicts codes and MASK only: all other ids have probability 0, and the other rows of the
+head are never multiplied. Small models of the same architecture can be trained from scratch.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from remask.models.backbones.llada import LladaConfig, LladaMDM
+from remask.models.backbones.backbone import register_backbone
+from remask.models.backbones.llada import LladaConfig, LladaMDM, published_values
+from remask.models.backbones.published import Settings
+from remask.models.checkpoints.sizes import Size
+from remask.models.config import from_mapping
 from remask.models.history import HistoryConfig
 from remask.models.images.edit_rows import EditLayout
+from remask.models.text.tokens import read_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class LuminaConfig(LladaConfig):
     """Shape of the model and the ids of its images. The defaults are Lumina-DiMOO's."""
 
-    vocab_size: int = 134548
-    """Rows of the embedding: text, marks, MASK and codes."""
+    vocab_size: Size = 134548
+    """Number of rows of the embedding: text, markers, MASK and codes."""
     layout: EditLayout = field(default_factory=EditLayout)
 
     def __post_init__(self) -> None:
@@ -35,14 +40,17 @@ class LuminaConfig(LladaConfig):
             )
         if codes.is_code_id(self.mask_token_id) or self.mask_token_id in self.layout.ids:
             raise ValueError(
-                f"mask_token_id {self.mask_token_id} must be no code and none of layout's ids"
+                f"mask_token_id {self.mask_token_id} must be neither a code nor an id of layout"
             )
 
 
+@register_backbone
 class LuminaMDM(LladaMDM):
-    """LLaDA whose head gives codes and MASK."""
+    """LLaDA whose head predicts codes and MASK."""
 
     kind = "lumina"
+    config_type = LuminaConfig
+    architecture = "LLaDAForMultiModalGeneration"  # its model_type is LLaDA's
 
     def __init__(self, config: LuminaConfig, history: HistoryConfig | None = None) -> None:
         super().__init__(config, history)
@@ -52,13 +60,13 @@ class LuminaMDM(LladaMDM):
     @property
     def allowed_ids(self) -> Tensor:
         ids = torch.arange(self.vocab_size, device=self.token_embedding.device)
-        return self.can_say(ids)
+        return self.is_predictable(ids)
 
-    def can_say(self, ids: Tensor) -> Tensor:
+    def is_predictable(self, ids: Tensor) -> Tensor:
         return self.config.layout.image.is_code(ids)
 
     def fits(self, vocab_size: int) -> bool:
-        """Codes are the last ids of image edits; rows after them are unused."""
+        """Whether the codes end at vocab_size; rows after the codes are unused."""
         codes = self.config.layout.image
         return vocab_size == codes.code_offset + codes.num_codes
 
@@ -67,6 +75,15 @@ class LuminaMDM(LladaMDM):
             return _code_logits(hidden, self.token_embedding, self.config)
         return self._parts["ff_out"](hidden)
 
+    @classmethod
+    def read_published(cls, settings: Settings, folder: Path) -> LuminaConfig:
+        values = published_values(settings)
+        values["mask_token_id"] = settings.get("mask_token_id") or LuminaConfig().mask_token_id
+        ids = read_tokens(folder).ids
+        # Without these two ids the whole template counts as the instruction.
+        layout = EditLayout(text_begin_id=ids.get("<user>"), text_end_id=ids.get("</user>"))
+        return replace(from_mapping(LuminaConfig, values, "config"), layout=layout)
+
     @staticmethod
     def make_head(config: LladaConfig) -> nn.Linear:
         assert isinstance(config, LuminaConfig)
@@ -74,7 +91,10 @@ class LuminaMDM(LladaMDM):
 
 
 class _CodeHead(nn.Linear):
-    """A whole head of which only some rows are used; a module, for what gathers weights by it."""
+    """A full-size head of which only the rows of codes and MASK are used.
+
+    It is a module because ZeRO-3 gathers weights per module.
+    """
 
     def __init__(self, config: LuminaConfig) -> None:
         super().__init__(config.d_model, config.vocab_size, bias=False)

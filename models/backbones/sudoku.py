@@ -1,48 +1,46 @@
-"""A small mask diffusion model of Sudoku boards: 9×9 or 4×4, a token per cell.
+"""A small mask diffusion model of Sudoku boards, 9×9 or 4×4, with one token per cell.
 
-Token 0 is MASK and token d the digit d, so a board reads as it is written, blanks as 0.
+Token 0 is MASK and token d is the digit d, so that a board with 0 for blanks is its own token ids.
 """
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from remask.models.backbones.backbone import Backbone
-from remask.models.checkpoints.sizes import check_size, check_sizes, shown
+from remask.models.backbones.backbone import Backbone, register_backbone
+from remask.models.checkpoints.sizes import Size
 from remask.models.history import HistoryConfig
+from remask.models.ranges import Range, check_fields
 
 FEATURES = ("row", "column", "box")
-RELATION_LEAN = 3.0
-MOST_SIDE = 49
-"""A model holds a table of all pairs of cells: side⁴ numbers."""
-MOST_LOOPS = 1024
+RELATION_INIT = 3.0
+"""Initial attention bias of a head towards cells of its relation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SudokuConfig:
     """Shape of the model. The defaults are the paper's: 4 layers, width 128, 0.81M parameters."""
 
-    side: int = 9
-    """Cells per row; a square number. 9 and 4 are the boards people play."""
-    layers: int = 4
-    width: int = 128
-    heads: int = 4
-    feed_forward: int = 512
-    loops: int = 1
-    """Times the layers are gone through, with the same weights: deeper, for no more parameters."""
+    side: Annotated[int, Range("[4, 49]", "it is a square number, such as 4 or 9")] = 9
+    """Cells per row, a square number. The limit keeps the table of all pairs of cells, of side⁴
+    numbers, small."""
+    layers: Size = 4
+    width: Size = 128
+    heads: Size = 4
+    feed_forward: Size = 512
+    loops: Annotated[int, Range("[1, 1024]")] = 1
+    """Number of times that the layers are applied, with the same weights each time."""
     relations: bool = True
-    """Give each head a learned preference for cells of the same row, column or box."""
+    """Give each head a learned attention bias towards cells of the same row, column or box."""
 
     def __post_init__(self) -> None:
-        check_sizes(self, ("layers", "width", "heads", "feed_forward"))
-        check_size("loops", self.loops, MOST_LOOPS)
-        if not 4 <= self.side <= MOST_SIDE or math.isqrt(self.side) ** 2 != self.side:
-            raise ValueError(
-                f"side must be a square number in 4 .. {MOST_SIDE}, got {shown(self.side)}"
-            )
+        check_fields(self)
+        if math.isqrt(self.side) ** 2 != self.side:
+            raise ValueError(f"side must be a square number, such as 4 or 9, got {self.side}")
         if self.width % (2 * self.heads):
             raise ValueError(
                 f"width must be a multiple of twice the heads, got {self.width} and {self.heads}"
@@ -57,10 +55,12 @@ class SudokuConfig:
         return self.side**2
 
 
+@register_backbone
 class SudokuMDM(Backbone):
     """A pre-norm transformer that attends to the whole board."""
 
     kind = "sudoku"
+    config_type = SudokuConfig
     mask_id = 0
 
     def __init__(self, config: SudokuConfig, history: HistoryConfig | None = None) -> None:
@@ -76,15 +76,15 @@ class SudokuMDM(Backbone):
         self.box = nn.Embedding(config.side, config.width)
         self.blocks = nn.ModuleList(_Block(config) for _ in range(config.layers))
         if config.relations:
-            # Each head begins with a relation of its own, as far as there are any.
-            lean = RELATION_LEAN * torch.eye(config.heads, len(FEATURES))
-            self.relations = nn.Parameter(lean.repeat(config.layers, 1, 1))
+            # The first heads start with one relation each.
+            bias = RELATION_INIT * torch.eye(config.heads, len(FEATURES))
+            self.relations = nn.Parameter(bias.repeat(config.layers, 1, 1))
         self.norm = nn.LayerNorm(config.width)
         self.out = nn.Linear(config.width, self.vocab_size)
-        for name, where in cell_features(config.side).items():
-            self.register_buffer(f"{name}_index", where, persistent=False)
-            related = (where[:, None] == where).float()  # [N, N]
-            self.register_buffer(f"same_{name}", related, persistent=False)
+        for name, index in cell_features(config.side).items():
+            self.register_buffer(f"{name}_index", index, persistent=False)
+            is_same = (index[:, None] == index).float()  # [N, N]
+            self.register_buffer(f"same_{name}", is_same, persistent=False)
 
     @property
     def token_embedding(self) -> Tensor:
@@ -94,10 +94,10 @@ class SudokuMDM(Backbone):
         if embeds.shape[1] != self.config.cells:
             raise ValueError(
                 f"a {self.config.side}×{self.config.side} board has {self.config.cells} cells, got "
-                f"{embeds.shape[1]}; load a model of the board's size"
+                f"{embeds.shape[1]}; load a model for boards of that size"
             )
-        place = self.cell.weight + self.row(self.row_index) + self.column(self.column_index)
-        x = embeds + place + self.box(self.box_index)  # [B, N, D]
+        position = self.cell.weight + self.row(self.row_index) + self.column(self.column_index)
+        x = embeds + position + self.box(self.box_index)  # [B, N, D]
         biases = [self._attention_bias(i, attention_mask) for i in range(len(self.blocks))]
         for _ in range(self.config.loops):
             for block, bias in zip(self.blocks, biases, strict=True):
@@ -105,7 +105,7 @@ class SudokuMDM(Backbone):
         return self.norm(x)
 
     def _attention_bias(self, layer: int, attention_mask: Tensor | None) -> Tensor | None:
-        """What is added to attention scores, [B or 1, H or 1, N, N or 1]; none for nothing."""
+        """Bias of the attention scores, [B or 1, H or 1, N or 1, N]; None without any bias."""
         bias = None
         if self.config.relations:
             same = torch.stack([getattr(self, f"same_{name}") for name in FEATURES])  # [3, N, N]
@@ -123,7 +123,7 @@ class SudokuMDM(Backbone):
 def cell_features(side: int) -> dict[str, Tensor]:
     """Row, column and box of each cell in reading order, [side²] each."""
     box = math.isqrt(side)
-    cell = torch.arange(side**2, device="cpu")  # real even where the model is built on meta
+    cell = torch.arange(side**2, device="cpu")  # not on meta, where a model may be built
     row, column = cell // side, cell % side
     return {"row": row, "column": column, "box": row // box * box + column // box}
 
@@ -147,8 +147,8 @@ class _Block(nn.Module):
         batch, positions, width = x.shape
         heads = self.query_key_value(x).view(batch, positions, 3, self.heads, -1)
         query, key, value = heads.permute(2, 0, 3, 1, 4)  # [B, H, N, D/H] each
-        # Written out: torch's fused attention has no gradient for a learned bias, and its fallback
-        # spends more on rows without any key, which a board never has.
+        # torch's fused attention has no gradient for a learned bias, and its fallback does extra
+        # work for rows that attend to nothing, which a board never has.
         scores = (query * query.shape[-1] ** -0.5) @ key.mT  # [B, H, N, N]
         if bias is not None:
             scores = scores + bias

@@ -1,11 +1,11 @@
-"""LoRA adapters: small trained matrices beside a frozen model, through peft.
+"""LoRA adapters: small trained matrices beside a frozen base model, through peft.
 
     adapter_config.json          as peft writes it
     adapter_model.safetensors    the matrices
-    adapter.json                 the model they belong to, its fingerprint, the history settings
-    SHA256SUMS                   of the files above
+    adapter.json                 the base model, its fingerprint, the history settings
+    SHA256SUMS                   checksums of the files above
 
-peft is imported only when there is an adapter to read or make.
+peft is imported only when an adapter is read or made.
 """
 
 import dataclasses
@@ -20,10 +20,11 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from remask.models.backbones.backbone import Backbone
-from remask.models.checkpoints.folder import CheckpointError, replaced
-from remask.models.checkpoints.sizes import check_positive, check_size
+from remask.models.checkpoints.folder import CheckpointError, atomic_folder
+from remask.models.checkpoints.sizes import Positive, check_size
 from remask.models.config import from_mapping
 from remask.models.history import HistoryConfig
+from remask.models.ranges import check_fields
 
 CONFIG, WEIGHTS, SETTINGS = "adapter_config.json", "adapter_model.safetensors", "adapter.json"
 CARD = "README.md"
@@ -32,26 +33,27 @@ FILES = (CONFIG, WEIGHTS, SETTINGS)
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterSettings:
-    """What an adapter needs to be put on its model."""
+    """What is needed to apply an adapter to its base model."""
 
     base: str
-    """Checkpoint folder of the model it belongs to."""
+    """Checkpoint folder of the base model."""
     base_fingerprint: str
     rank: int
-    alpha: float
+    """At most the largest dimension of an adapted matrix."""
+    alpha: Positive
     history: HistoryConfig
 
     def __post_init__(self) -> None:
-        check_positive(self, ("alpha",))
+        check_fields(self)
 
 
 def add_lora(backbone: Backbone, rank: int, alpha: float, dropout: float = 0.0) -> None:
-    """Freeze a model and put trainable matrices beside those of its blocks, in place."""
+    """Freeze a model and add trainable matrices to the linear layers of its blocks, in place."""
     from peft import LoraConfig, inject_adapter_in_model
 
-    inner = {id(x): x for x in backbone.blocks.modules() if isinstance(x, nn.Linear)}
-    check_size("rank", rank, max(max(x.weight.shape) for x in inner.values()))
-    targets = [name for name, x in backbone.named_modules() if id(x) in inner]
+    linear = {id(x): x for x in backbone.blocks.modules() if isinstance(x, nn.Linear)}
+    check_size("rank", rank, max(max(x.weight.shape) for x in linear.values()))
+    targets = [name for name, x in backbone.named_modules() if id(x) in linear]
     config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets)  # pyright: ignore[reportArgumentType]
     inject_adapter_in_model(config, backbone)
 
@@ -68,22 +70,22 @@ def save_adapter(
     tensors: dict[str, Any] | None = None,
     card: str | None = None,
 ) -> None:
-    """Write the adapter of a model, without the model."""
+    """Write the adapter of a model, without the base model."""
     from peft import get_peft_model_state_dict
 
-    with replaced(path, (*FILES, CARD)) as aside:
+    with atomic_folder(path, (*FILES, CARD)) as partial:
         config = backbone.peft_config["default"].to_dict()  # pyright: ignore
         plain = {k: sorted(v) if isinstance(v, set) else v for k, v in config.items()}
-        (aside / CONFIG).write_text(json.dumps(plain, indent=2, default=str) + "\n")
+        (partial / CONFIG).write_text(json.dumps(plain, indent=2, default=str) + "\n")
         weights = get_peft_model_state_dict(backbone, state_dict=tensors)
-        save_file({k: x.detach().contiguous() for k, x in weights.items()}, aside / WEIGHTS)
-        (aside / SETTINGS).write_text(json.dumps(dataclasses.asdict(settings), indent=2) + "\n")
+        save_file({k: x.detach().contiguous() for k, x in weights.items()}, partial / WEIGHTS)
+        (partial / SETTINGS).write_text(json.dumps(dataclasses.asdict(settings), indent=2) + "\n")
         if card is not None:
-            (aside / CARD).write_text(card)
+            (partial / CARD).write_text(card)
 
 
 def is_adapter(folder: Path) -> bool:
-    return os.path.isfile(folder / SETTINGS)  # false for names too long, too
+    return os.path.isfile(folder / SETTINGS)  # also false for overlong names
 
 
 def read_settings(folder: Path) -> AdapterSettings:
@@ -97,8 +99,8 @@ def read_settings(folder: Path) -> AdapterSettings:
         raise CheckpointError(f"{folder / SETTINGS}: {error}") from error
 
 
-def put_on(backbone: Backbone, folder: Path, settings: AdapterSettings) -> Backbone:
-    """Put a saved adapter on the model it belongs to, in place."""
+def apply_adapter(backbone: Backbone, folder: Path, settings: AdapterSettings) -> Backbone:
+    """Add a saved adapter to its base model, in place."""
     from peft import set_peft_model_state_dict
 
     try:
@@ -107,17 +109,17 @@ def put_on(backbone: Backbone, folder: Path, settings: AdapterSettings) -> Backb
         raise CheckpointError(f"{folder / SETTINGS}: {error}") from error
     backbone.history = settings.history
     try:
-        found = set_peft_model_state_dict(backbone, load_file(folder / WEIGHTS))
+        result = set_peft_model_state_dict(backbone, load_file(folder / WEIGHTS))
     except (SafetensorError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise CheckpointError(f"{folder / WEIGHTS} does not fit its model: {reason}") from error
-    if found.unexpected_keys:
-        raise CheckpointError(f"{folder / WEIGHTS} has unknown {found.unexpected_keys[:3]}")
+    if result.unexpected_keys:
+        raise CheckpointError(f"{folder / WEIGHTS} has unknown {result.unexpected_keys[:3]}")
     return backbone
 
 
 def merge(backbone: Backbone) -> Backbone:
-    """Add an adapter's matrices into the model's own, and leave the plain model, in place."""
+    """Add the matrices of an adapter to the base weights and remove the adapter, in place."""
     from peft.tuners.lora import LoraLayer
 
     for module in list(backbone.modules()):

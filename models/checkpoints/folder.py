@@ -1,8 +1,7 @@
-"""Folders that appear whole or not at all, replace nothing but their own kind, and name no file
-outside themselves.
+"""Folders that are written atomically, replace only their own kind, and name no outside file.
 
-Beside its files a folder has their checksums in SHA256SUMS, which `sha256sum -c` reads too. Without
-it, as others publish them, a folder is read as it is.
+A folder holds the checksums of its files in SHA256SUMS, in the format of `sha256sum -c`. A folder
+without that file, as others publish them, is read unchecked.
 """
 
 import contextlib
@@ -20,25 +19,27 @@ StrPath = str | os.PathLike[str]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-SUMS = "SHA256SUMS"
-_HASHERS = 4
-"""Files hashed at once."""
+CONFIG, SUMS = "config.json", "SHA256SUMS"
+_HASH_THREADS = 4
 
 
 class CheckpointError(ValueError):
-    """A folder that is not a checkpoint we can read; the message says what is wrong with it."""
+    """A folder is not a checkpoint that we can read; the message says why."""
 
 
 def reads_folder(
     read: Callable[Concatenate[StrPath, P], R],
 ) -> Callable[Concatenate[StrPath, P], R]:
-    """Make a function that reads the folder at its first argument raise CheckpointError for a path
-    that the system refuses: too long a name, a NUL byte, no permission, a disk that fails."""
+    """Decorator: raise CheckpointError where the operating system refuses the path of a folder.
+
+    The path is the first argument of the function. Reasons are an overlong name, a NUL byte,
+    missing permission, or a failing disk.
+    """
 
     @functools.wraps(read)
     def checked(path: StrPath, *args: P.args, **kwargs: P.kwargs) -> R:
         if "\0" in str(path):
-            raise CheckpointError(f"{str(path)!r} holds a NUL byte, which no path may")
+            raise CheckpointError(f"{str(path)!r} holds a NUL byte, which is not allowed in a path")
         try:
             return read(path, *args, **kwargs)
         except OSError as error:
@@ -49,26 +50,31 @@ def reads_folder(
 
 
 @contextlib.contextmanager
-def replaced(path: str | os.PathLike[str], names: Sequence[str]) -> Iterator[Path]:
-    """A folder to write files of these names into; it takes its place when all is written."""
+def atomic_folder(path: str | os.PathLike[str], names: Sequence[str]) -> Iterator[Path]:
+    """Write a folder atomically: yields a temporary folder, which is moved to `path` at the end.
+
+    Args:
+        path: The folder. An existing one is replaced if it holds files of these names only.
+        names: Names of all files that may be written.
+    """
     folder = Path(path).resolve()
     check_replaceable(folder, names)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
-    aside.mkdir()
+    partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
+    partial.mkdir()
     try:
-        yield aside
-        _seal(aside)
-        if folder.exists():  # a kill between the two renames leaves the old one beside, whole
-            old = aside.with_name(f"{aside.name}.old")
+        yield partial
+        _seal(partial)
+        if folder.exists():  # a kill between the two renames leaves the old folder under .old
+            old = partial.with_name(f"{partial.name}.old")
             folder.rename(old)
-            aside.rename(folder)
+            partial.rename(folder)
             shutil.rmtree(old)
         else:
-            aside.rename(folder)
+            partial.rename(folder)
         flush(folder.parent)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 @reads_folder
@@ -82,18 +88,20 @@ def check_replaceable(path: str | os.PathLike[str], names: Sequence[str]) -> Non
         others = sorted(x.name for x in folder.iterdir() if x.name not in (*names, SUMS))
     if others:
         raise CheckpointError(
-            f"{folder} is more than a checkpoint ({', '.join(others[:3])}); choose another folder"
+            f"{folder} holds more than a checkpoint ({', '.join(others[:3])}); choose another "
+            "folder"
         )
 
 
 def check_inside(name: object) -> str:
-    """A file's name or relative path that comes from a file, if it stays below its folder.
+    """Return a file name or relative path unchanged if it stays below its folder.
 
-    All that a manifest, an index, a table or an archive names passes here before it is opened or
-    removed. Links that the user put into a folder may lead elsewhere.
+    Every name that a manifest, an index, a table or an archive holds passes this check before it
+    is opened or removed. Links that the user put into a folder may lead elsewhere.
 
-    Raises ValueError for anything absolute, anything with `..`, a scheme or a control character in
-    it, and for what is no name at all.
+    Raises:
+        ValueError: The name is not text, is empty or absolute, or has `..`, a scheme, a backslash
+            or a control character in it.
     """
     if (
         not isinstance(name, str)
@@ -106,7 +114,7 @@ def check_inside(name: object) -> str:
 
 
 def check_sums(folder: Path, paths: Iterable[Path]) -> None:
-    """Raise CheckpointError if one of these files is not as SHA256SUMS, if there is one, has it."""
+    """Raise CheckpointError if a file differs from its entry in SHA256SUMS, if there is one."""
     if not (folder / SUMS).is_file():
         return
     sums = {}
@@ -114,22 +122,22 @@ def check_sums(folder: Path, paths: Iterable[Path]) -> None:
         expected, _, name = line.partition(" ")
         sums[name.lstrip(" *")] = expected
     listed = [x for x in paths if x.name in sums]
-    for path, found in zip(listed, sha256_of(listed), strict=True):
-        if found != sums[path.name]:
+    for path, actual in zip(listed, sha256_of(listed), strict=True):
+        if actual != sums[path.name]:
             raise CheckpointError(
                 f"{path} does not match its checksum in {SUMS}: it is damaged, or was changed; get "
-                f"it anew, or remove {SUMS} if the change is yours"
+                f"it again, or remove {SUMS} if the change is yours"
             )
 
 
 def sha256_of(paths: Sequence[Path]) -> list[str]:
-    """The checksum of each file, several at once."""
-    with ThreadPoolExecutor(_HASHERS) as pool:
+    """The SHA-256 of each file, computed in parallel."""
+    with ThreadPoolExecutor(_HASH_THREADS) as pool:
         return list(pool.map(_sha256, paths))
 
 
 def flush(path: StrPath) -> None:
-    """Have the disk hold a file's bytes, or a folder's names, before anything that comes after."""
+    """Wait until a file's bytes, or a folder's entries, are on disk (fsync)."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -137,12 +145,12 @@ def flush(path: StrPath) -> None:
         os.close(descriptor)
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file aside, flush it, put it in its place: a kill leaves the old one or the new."""
-    aside = path.with_name(f".{path.name}.partial")
-    aside.write_text(text)
-    flush(aside)
-    aside.replace(path)
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that a kill at any time leaves either the old or the new text."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text)
+    flush(partial)
+    partial.replace(path)
     flush(path.parent)
 
 

@@ -1,7 +1,7 @@
-"""Weights from safetensors, in one file or in shards, straight to where they are wanted.
+"""Weights from safetensors, in one file or in shards, read straight to their device.
 
-Tensors are read one after another, so that no more of them than the model itself is ever held.
-What several modules share is stored once, under any of its names.
+Tensors are read one at a time, so that peak memory is that of the model. A tensor that several
+modules share is stored once, under any of its names.
 """
 
 import contextlib
@@ -21,11 +21,11 @@ WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 Rename = Callable[[str], str | None]
-"""A tensor's name in a file to its name in the model; none for what the model has no use for."""
+"""The name of a tensor in a file to its name in the model; None for an unused tensor."""
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The file or shards that hold a folder's weights; CheckpointError if any is not there."""
+    """The file or shards that hold a folder's weights; CheckpointError if one is missing."""
     if (folder / WEIGHTS).is_file() or not (folder / INDEX).is_file():
         paths = [folder / WEIGHTS]
     else:
@@ -49,19 +49,21 @@ def _shard_names(index: Path) -> list[str]:
         except ValueError:
             is_beside = False
         if not is_beside:
-            raise CheckpointError(f"{index} names {name!r}, which is no safetensors file beside it")
+            raise CheckpointError(
+                f"{index} names {name!r}, which is not a safetensors file beside it"
+            )
     if not names:
         raise CheckpointError(f"{index} names no shards")
     return names
 
 
 def unique_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """A module's state, with what is shared only under its first name."""
-    return {names[0]: x for names, x in _shared(module)}
+    """The state of a module, with shared tensors under their first name only."""
+    return {names[0]: x for names, x in _names_by_tensor(module)}
 
 
 def check_weights(module: nn.Module, folder: Path, rename: Rename) -> None:
-    """By the files' headers alone: are they the module's weights, by name and shape?"""
+    """Raise CheckpointError unless the files' headers have the names and shapes of the module."""
     _match(module, folder, rename)
 
 
@@ -72,17 +74,17 @@ def read_weights(
     device: torch.device,
     dtype: torch.dtype | None,
 ) -> None:
-    """Put a folder's tensors into a module built on meta.
+    """Read a folder's tensors into a module that was built on meta.
 
     Args:
-        module: What they belong to; shared parameters stay shared.
-        folder: A checkpoint's.
-        rename: Names in the files to the module's.
-        device: Where to put them.
-        dtype: What to store them in; as saved when none.
+        module: The model; shared parameters stay shared.
+        folder: The checkpoint's folder.
+        rename: Names in the files to names in the module.
+        device: Device of the parameters.
+        dtype: Dtype of the parameters. Defaults to the saved one.
     """
     for path, matches in _match(module, folder, rename).items():
-        with _opened(path, str(device)) as file:  # no two at once: a shard's pages go with it
+        with _opened(path, str(device)) as file:  # one file at a time: closing it frees its pages
             for names, stored in matches:
                 tensor = file.get_tensor(stored)
                 if not tensor.is_floating_point():
@@ -93,12 +95,12 @@ def read_weights(
                     setattr(module.get_submodule(owner), leaf, parameter)
 
 
-def _shared(module: nn.Module) -> list[tuple[list[str], Tensor]]:
-    """Each tensor of a module's state once, with all its names."""
-    found: dict[int, tuple[list[str], Tensor]] = {}
+def _names_by_tensor(module: nn.Module) -> list[tuple[list[str], Tensor]]:
+    """Each tensor of a module's state once, with all of its names."""
+    tensors: dict[int, tuple[list[str], Tensor]] = {}
     for name, x in module.state_dict(keep_vars=True).items():
-        found.setdefault(id(x), ([], x))[0].append(name)
-    return list(found.values())
+        tensors.setdefault(id(x), ([], x))[0].append(name)
+    return list(tensors.values())
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class _Stored:
 def _match(
     module: nn.Module, folder: Path, rename: Rename
 ) -> dict[Path, list[tuple[list[str], str]]]:
-    """For each file its tensors, by their names in the module and in the file; all of them fit."""
+    """For each file its tensors, as (names in the module, name in the file); all of them fit."""
     stored: dict[str, _Stored] = {}
     matches: dict[Path, list[tuple[list[str], str]]] = {}
     for path in weight_files(folder):
@@ -122,30 +124,29 @@ def _match(
                 new = rename(name)
                 if new is not None:
                     stored[new] = _Stored(path, name, file.get_slice(name).get_shape())
-    wanted = _shared(module)
+    expected = _names_by_tensor(module)
     aliases = getattr(module, "aliases", {})
-    accepted = [[*names, *(a for a in aliases if aliases[a] in names)] for names, _ in wanted]
+    accepted = [[*names, *(a for a in aliases if aliases[a] in names)] for names, _ in expected]
     _check_names(folder, accepted, stored)
-    for (names, x), either in zip(wanted, accepted, strict=True):
-        found = next(stored[name] for name in either if name in stored)
-        if found.shape != list(x.shape):
+    for (names, x), any_name in zip(expected, accepted, strict=True):
+        entry = next(stored[name] for name in any_name if name in stored)
+        if entry.shape != list(x.shape):
             raise CheckpointError(
-                f"{found.path}: {found.name} is {found.shape}, the config says {list(x.shape)}"
+                f"{entry.path}: {entry.name} is {entry.shape}, the config says {list(x.shape)}"
             )
-        matches.setdefault(found.path, []).append((names, found.name))
+        matches.setdefault(entry.path, []).append((names, entry.name))
     return matches
 
 
-def _check_names(folder: Path, wanted: list[list[str]], stored: Mapping[str, _Stored]) -> None:
-    known = {name for names in wanted for name in names}
-    missing = sorted(names[0] for names in wanted if not any(n in stored for n in names))
-    foreign = sorted(x.name for new, x in stored.items() if new not in known)
-    if missing or foreign:
-        parts = [f"lacks {missing[:3]}"] * bool(missing) + [f"has unknown {foreign[:3]}"] * bool(
-            foreign
-        )
+def _check_names(folder: Path, accepted: list[list[str]], stored: Mapping[str, _Stored]) -> None:
+    known = {name for names in accepted for name in names}
+    missing = sorted(names[0] for names in accepted if not any(n in stored for n in names))
+    unknown = sorted(x.name for new, x in stored.items() if new not in known)
+    if missing or unknown:
+        parts = [f"lacks {missing[:3]}"] * bool(missing)
+        parts += [f"has unknown {unknown[:3]}"] * bool(unknown)
         raise CheckpointError(
-            f"{folder} {' and '.join(parts)} ({len(missing)} tensors missing, {len(foreign)} "
+            f"{folder} {' and '.join(parts)} ({len(missing)} tensors missing, {len(unknown)} "
             "unknown); its weights do not belong to its config"
         )
 

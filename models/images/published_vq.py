@@ -1,7 +1,7 @@
-"""Lumina-DiMOO's image tokeniser, aMUSEd's VQ, through diffusers' `VQModel`.
+"""Lumina-DiMOO's image tokeniser, which is aMUSEd's VQ, through diffusers' `VQModel`.
 
-Read from the folder it is published in, config.json and safetensors. diffusers is imported only
-when there is one to read: `pip install remask[image]`.
+It is read from its published folder, config.json and safetensors. diffusers is imported only when
+such a folder is read: `pip install remask[image]`.
 """
 
 from pathlib import Path
@@ -15,11 +15,11 @@ from remask.models.images.tokenizer import ImageTokenizer
 
 WEIGHTS = "diffusion_pytorch_model.safetensors"
 CLASS = "VQModel"
-"""As config.json names it, under `_class_name`."""
+"""Value of `_class_name` in config.json."""
 
 
 class DiffusersVQ(ImageTokenizer):
-    """A `VQModel` behind our interface; it was trained on pictures in 0 .. 1."""
+    """A `VQModel` behind our interface; it was trained on images in [0, 1]."""
 
     kind = "diffusers_vq"
 
@@ -27,7 +27,9 @@ class DiffusersVQ(ImageTokenizer):
         super().__init__()
         self.vq, self.config = vq, vq.config
         self.num_codes = vq.config.num_vq_embeddings
-        self.patch = 2 ** (len(vq.config.block_out_channels) - 1)  # each block but one halves
+        self.patch = 2 ** (
+            len(vq.config.block_out_channels) - 1
+        )  # each block but the last halves the resolution
 
     def _encode(self, images: Tensor) -> Tensor:
         latents = self.vq.encode(images).latents  # [B, C, h, w]
@@ -42,7 +44,7 @@ class DiffusersVQ(ImageTokenizer):
 
 
 def load_published(folder: Path) -> DiffusersVQ:
-    """Read a folder that diffusers wrote; all of its weights must be there and fit."""
+    """Read a folder that diffusers wrote; CheckpointError unless all weights are there and fit."""
     try:
         from diffusers.models.autoencoders.vq_model import VQModel
     except ImportError as error:
@@ -52,7 +54,7 @@ def load_published(folder: Path) -> DiffusersVQ:
     if not (folder / WEIGHTS).is_file():
         raise CheckpointError(f"{folder} lacks {WEIGHTS}; pickled weights are not read")
     try:
-        # diffusers takes memory for what the config says, whatever the file holds.
+        # diffusers allocates what the config asks for, whatever the file holds.
         config: Any = VQModel.load_config(folder, local_files_only=True)
         with on_meta((folder / WEIGHTS).stat().st_size):
             VQModel.from_config(config)
@@ -69,10 +71,10 @@ def load_published(folder: Path) -> DiffusersVQ:
         TypeError,
         ValueError,
         RuntimeError,
-    ) as error:  # from whatever its config holds
+    ) as error:  # diffusers does not validate the config
         raise CheckpointError(f"{folder} cannot be read by diffusers: {error}") from error
-    vq, found = loaded
+    vq, loading_info = loaded
     for name in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        if found[name]:
-            raise CheckpointError(f"{folder / WEIGHTS}: {name} {sorted(found[name])[:3]}")
+        if loading_info[name]:
+            raise CheckpointError(f"{folder / WEIGHTS}: {name} {sorted(loading_info[name])[:3]}")
     return DiffusersVQ(vq)

@@ -1,7 +1,7 @@
-"""What every image tokeniser offers: pictures to grids of codes, and back.
+"""The interface of image tokenisers: images to grids of codes, and back.
 
-A picture is cut into cells of `patch` × `patch` pixels, and each cell gets the number of an entry
-of a codebook. `vq.py` has one of our own, `published_vq.py` Lumina-DiMOO's.
+An image is divided into cells of `patch` × `patch` pixels, and each cell gets the index of an entry
+of a codebook. `vq.py` has a tokeniser of our own, `published_vq.py` has Lumina-DiMOO's.
 """
 
 from abc import ABC, abstractmethod
@@ -12,27 +12,27 @@ from torch import Tensor, nn
 
 
 class ImageTokenizer(nn.Module, ABC):
-    """Pictures to codes and codes to pictures; any height and width that cells divide."""
+    """Images to codes and codes to images, for any height and width that cells divide."""
 
     kind: ClassVar[str]
     """Name in a folder's config.json."""
     config: Any
-    """Frozen dataclass that shaped it."""
+    """Frozen dataclass of the settings that shape it."""
     num_codes: int
-    """Entries of the codebook; codes lie below."""
+    """Number of entries of the codebook; codes lie in [0, num_codes)."""
     patch: int
-    """Pixels per side of the cell that a code stands for."""
+    """Pixels per side of a cell."""
 
     @torch.no_grad()
     def encode(self, images: Tensor) -> Tensor:
-        """Pictures, float [B, 3, H, W] in 0 .. 1, to codes, int64 [B, H / patch, W / patch]."""
+        """Images, float [B, 3, H, W] in [0, 1], to codes, int64 [B, H / patch, W / patch]."""
         check_images(images, self.patch)
         weight = next(self.parameters())
         return self._encode(images.to(weight)).to(images.device)
 
     @torch.no_grad()
     def decode(self, codes: Tensor) -> Tensor:
-        """Codes, [B, h, w], to pictures, float32 [B, 3, h · patch, w · patch] in 0 .. 1."""
+        """Codes, [B, h, w], to images, float32 [B, 3, h · patch, w · patch] in [0, 1]."""
         check_codes(codes, self.num_codes)
         weight = next(self.parameters())
         images = self._decode(codes.to(weight.device, torch.long))
@@ -46,7 +46,7 @@ class ImageTokenizer(nn.Module, ABC):
 
 
 def check_images(images: Tensor, patch: int) -> None:
-    """Raise ValueError for what is no batch of pictures that cells divide."""
+    """Raise ValueError unless this is a batch of images that cells divide."""
     if images.ndim != 4 or images.shape[1] != 3 or not images.is_floating_point():
         raise ValueError(
             f"images must be float [B, 3, H, W], got {images.dtype} {list(images.shape)}"
@@ -60,11 +60,11 @@ def check_images(images: Tensor, patch: int) -> None:
     if images.numel():
         low, high = (float(x) for x in images.aminmax())
         if not (low >= 0 and high <= 1):
-            raise ValueError(f"images must lie in 0 .. 1, got {low:.4g} .. {high:.4g}")
+            raise ValueError(f"images must lie in [0, 1], got values in [{low:.4g}, {high:.4g}]")
 
 
 def check_codes(codes: Tensor, num_codes: int) -> None:
-    """Raise ValueError for what is no batch of grids of codes."""
+    """Raise ValueError unless this is a batch of grids of codes."""
     if codes.ndim != 3 or codes.is_floating_point() or codes.dtype == torch.bool:
         raise ValueError(f"codes must be integers [B, h, w], got {codes.dtype} {list(codes.shape)}")
     outside = (codes < 0) | (codes >= num_codes)

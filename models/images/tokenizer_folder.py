@@ -2,9 +2,9 @@
 
     config.json          format, kind, the tokeniser's config
     model.safetensors    one tensor per parameter
-    SHA256SUMS           of the files above, in folders of ours
+    SHA256SUMS           checksums of the files above, in folders that we wrote
 
-Nothing is unpickled and no code is run from a folder. It appears whole or not at all.
+Nothing is unpickled and no code from a folder is run. A folder is written atomically.
 """
 
 import dataclasses
@@ -17,7 +17,13 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from remask.models.checkpoints.folder import CheckpointError, check_sums, reads_folder, replaced
+from remask.models.checkpoints.folder import (
+    CONFIG,
+    CheckpointError,
+    atomic_folder,
+    check_sums,
+    reads_folder,
+)
 from remask.models.checkpoints.sizes import on_meta
 from remask.models.checkpoints.weights import WEIGHTS, read_weights
 from remask.models.config import from_mapping
@@ -26,22 +32,21 @@ from remask.models.images.tokenizer import ImageTokenizer
 from remask.models.images.vq import PatchVQ, PatchVQConfig
 
 FORMAT = 1
-CONFIG = "config.json"
 INNER = ("vqvae", "tokenizer")
-"""Where Lumina-DiMOO's folder has its tokeniser, and where `training/vq.py` writes one."""
+"""Subfolders that hold the tokeniser, of Lumina-DiMOO's folder and of a run of `training/vq.py`."""
 
 
 def save_tokenizer(tokenizer: PatchVQ, path: str | os.PathLike[str]) -> None:
-    """Write a folder, replacing a tokeniser that is there but nothing else."""
-    with replaced(path, (CONFIG, WEIGHTS)) as aside:
+    """Write a folder; an existing tokeniser is replaced, any other folder refused."""
+    with atomic_folder(path, (CONFIG, WEIGHTS)) as partial:
         settings = {
             "format": FORMAT,
             "kind": tokenizer.kind,
             "config": dataclasses.asdict(tokenizer.config),
         }
-        (aside / CONFIG).write_text(json.dumps(settings, indent=2) + "\n")
+        (partial / CONFIG).write_text(json.dumps(settings, indent=2) + "\n")
         tensors = {name: x.detach().contiguous() for name, x in tokenizer.state_dict().items()}
-        save_file(tensors, aside / WEIGHTS)
+        save_file(tensors, partial / WEIGHTS)
 
 
 @reads_folder
@@ -51,8 +56,8 @@ def load_tokenizer(
     """Read an image tokeniser's folder, ready to encode and decode.
 
     Args:
-        path: The folder: ours, diffusers', or one that has either in `tokenizer` or `vqvae`.
-        device: Where to put the weights; the CPU when none.
+        path: A folder of ours or of diffusers, or one with such a folder as `tokenizer` or `vqvae`.
+        device: Device of the weights. Defaults to the CPU.
     """
     folder, device = _folder(path), torch.device(device or "cpu")
     settings = _read_settings(folder)
@@ -60,7 +65,7 @@ def load_tokenizer(
         return load_published(folder).to(device).eval().requires_grad_(False)
     if not settings.keys() >= {"format", "kind", "config"}:
         raise CheckpointError(
-            f"{folder / CONFIG} is no image tokeniser's: it has no format, kind and config"
+            f"{folder / CONFIG} is not an image tokeniser's, which has format, kind and config"
         )
     if settings["format"] != FORMAT or settings["kind"] != PatchVQ.kind:
         raise CheckpointError(
@@ -69,9 +74,6 @@ def load_tokenizer(
         )
     try:
         config = from_mapping(PatchVQConfig, settings["config"], "config")
-    except ValueError as error:
-        raise CheckpointError(f"{folder / CONFIG}: {error}") from error
-    try:
         with on_meta():
             tokenizer = PatchVQ(config)
     except ValueError as error:
@@ -83,7 +85,7 @@ def load_tokenizer(
 
 @reads_folder
 def tokenizer_fingerprint(path: str | os.PathLike[str]) -> str:
-    """A short hash of a tokeniser's config and weights: the same bytes, the same codes."""
+    """A short hash of the bytes of a tokeniser's config and weights."""
     folder = _folder(path)
     _read_settings(folder)
     total = hashlib.sha256()

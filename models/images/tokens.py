@@ -1,48 +1,48 @@
-"""How an image lies in a token sequence: row by row, a newline after each, between two marks.
+"""How an image is written as tokens: row by row, each ended by a newline, between two markers.
 
     BOI  c c c c NL  c c c c NL  c c c c NL  EOI          a grid of 3 × 4
 
-Codes are ids from `code_offset` on. The layout is Lumina-DiMOO's, with whatever ids a model has.
+The id of a code is the code plus `code_offset`. The layout is Lumina-DiMOO's; a model may use other
+ids.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
+
+from remask.models.ranges import Range, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageLayout:
     """The ids that images are written with. The defaults are Lumina-DiMOO's."""
 
-    code_offset: int = 126356
+    code_offset: Annotated[int, Range("[0, inf)")] = 126356
     """Id of code 0."""
-    num_codes: int = 8192
-    newline_id: int = 126084
-    """Stands after each row."""
-    begin_id: int = 126349
-    """BOI, before an image."""
-    end_id: int = 126350
-    """EOI, after it."""
+    num_codes: Annotated[int, Range("[1, inf)")] = 8192
+    newline_id: Annotated[int, Range("[0, inf)")] = 126084
+    """Ends each row of codes."""
+    begin_id: Annotated[int, Range("[0, inf)")] = 126349
+    """BOI, the marker before an image."""
+    end_id: Annotated[int, Range("[0, inf)")] = 126350
+    """EOI, the marker after an image."""
 
     def __post_init__(self) -> None:
-        if self.num_codes < 1 or self.code_offset < 0:
-            raise ValueError(
-                "an image layout needs num_codes of at least 1 and code_offset of at least 0, got "
-                f"{self.num_codes}, {self.code_offset}"
-            )
-        marks = {name: getattr(self, name) for name in ("newline_id", "begin_id", "end_id")}
-        for name, mark in marks.items():
-            if mark < 0 or self.is_code_id(mark):
-                raise ValueError(f"{name} must be an id outside the codes, got {mark}")
-        if len(set(marks.values())) < len(marks):
-            raise ValueError(f"newline, begin and end must be different ids, got {marks}")
+        check_fields(self)
+        markers = {name: getattr(self, name) for name in ("newline_id", "begin_id", "end_id")}
+        for name, marker in markers.items():
+            if self.is_code_id(marker):
+                raise ValueError(f"{name} must be an id outside the codes, got {marker}")
+        if len(set(markers.values())) < len(markers):
+            raise ValueError(f"newline, begin and end must be different ids, got {markers}")
 
     def is_code_id(self, id: int) -> bool:
         return self.code_offset <= id < self.code_offset + self.num_codes
 
     def is_code(self, ids: Tensor) -> Tensor:
-        """Where codes stand, bool like ids."""
+        """Whether each id is a code, bool like ids."""
         return (ids >= self.code_offset) & (ids < self.code_offset + self.num_codes)
 
     def to_tokens(self, codes: Tensor) -> Tensor:
@@ -59,11 +59,11 @@ class ImageLayout:
         return torch.cat([ids, newlines], -1).flatten(-2)
 
     def to_codes(self, ids: Tensor, height: int, width: int) -> Tensor:
-        """What `to_tokens` gave, [..., h · (w + 1)], back to its grid, int64 [..., h, w]."""
+        """The inverse of `to_tokens`: ids, [..., h · (w + 1)], to codes, int64 [..., h, w]."""
         if ids.shape[-1] != height * (width + 1):
             raise ValueError(
-                f"an image of {height} × {width} codes has {height * (width + 1)} ids, newlines "
-                f"among them, got {ids.shape[-1]}"
+                f"an image of {height} × {width} codes has {height * (width + 1)} ids, including "
+                f"newlines, got {ids.shape[-1]}"
             )
         grid = ids.long().unflatten(-1, (height, width + 1))
         codes, newlines = grid[..., :-1], grid[..., -1]
@@ -77,7 +77,7 @@ class ImageLayout:
         return codes - self.code_offset
 
     def cells(self, height: int, width: int) -> Tensor:
-        """Which of an image's ids are codes and which newlines, bool [h · (w + 1)]."""
+        """Whether each id of an image is a code rather than a newline, bool [h · (w + 1)]."""
         is_cell = torch.ones(height, width + 1, dtype=torch.bool)
         is_cell[:, -1] = False
         return is_cell.flatten()

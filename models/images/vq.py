@@ -1,51 +1,53 @@
 """A small image tokeniser of our own: patches, a learned codebook, and a decoder.
 
-A cell's code depends on its own pixels alone, so what two pictures share has the same codes in both
-and an edit shows in the codes exactly where it is. The decoder may look at the cells around, which
-hides the seams; `reach` says how far, and so how far a changed code can be seen. Trained by
-`training/vq.py`.
+The code of a cell depends on its own pixels only, so two images have equal codes wherever they are
+equal, and an edit changes codes exactly where it changes pixels. The decoder may see neighbouring
+cells, which hides the seams between cells; `reach` limits how far, and so how far a changed code
+affects the image. `training/vq.py` trains it.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from remask.models.checkpoints.sizes import check_size, check_sizes
+from remask.models.checkpoints.sizes import Size
 from remask.models.images.tokenizer import ImageTokenizer
+from remask.models.ranges import Range, check_fields
 
 CHUNK_ELEMENTS = 1 << 24
-"""Distances held at once."""
-MOST_PATCH = 256
+"""Maximum number of distances held at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PatchVQConfig:
     """Shape of the tokeniser."""
 
-    patch: int = 4
+    patch: Annotated[int, Range("[1, 256]")] = 4
     """Pixels per side of a cell."""
-    num_codes: int = 256
-    code_width: int = 16
-    """Numbers of a codebook entry."""
-    width: int = 96
-    blocks: int = 2
-    """Residual blocks of the encoder, and of the decoder."""
-    reach: int = 1
-    """Cells to each side that a cell's picture depends on; 0 makes every cell by itself."""
+    num_codes: Size = 256
+    """Number of entries of the codebook."""
+    code_width: Size = 16
+    """Dimension of an entry."""
+    width: Size = 96
+    blocks: Annotated[int, Range("[0, inf)")] = 2
+    """Number of residual blocks of the encoder, and of the decoder."""
+    reach: Annotated[int, Range("[0, inf)")] = 1
+    """Number of cells to each side that the pixels of a cell depend on, at most `blocks`; with 0,
+    each cell is decoded on its own."""
 
     def __post_init__(self) -> None:
-        check_size("patch", self.patch, MOST_PATCH)
-        check_sizes(self, ("num_codes", "code_width", "width"))
-        if not 0 <= self.reach <= self.blocks:
+        check_fields(self)
+        if self.reach > self.blocks:
             raise ValueError(
-                f"reach must lie in 0 .. blocks, got {self.reach} with {self.blocks} blocks"
+                f"reach must be at most blocks, got {self.reach} with {self.blocks} blocks"
             )
 
 
 class PatchVQ(ImageTokenizer):
-    """Encoder of single cells, codebook, decoder of cells with their neighbours."""
+    """An encoder of single cells, a codebook, and a decoder that sees neighbouring cells."""
 
     kind = "patch_vq"
 
@@ -67,21 +69,21 @@ class PatchVQ(ImageTokenizer):
         )
 
     def vectors(self, images: Tensor) -> Tensor:
-        """What stands for each cell before it is rounded to the codebook, [B, h, w, C]."""
+        """The encoder's output per cell, before quantisation, [B, h, w, C]."""
         patches = F.pixel_unshuffle(2 * images - 1, self.patch)  # [B, 3 · patch², h, w]
         return self.encoder(patches).movedim(1, -1)
 
     def nearest(self, vectors: Tensor) -> Tensor:
-        """The nearest entry of the codebook to each vector, [...] for [..., C]."""
+        """Code of the nearest entry of the codebook to each vector, [..., C] to [...]."""
         book = self.codebook.detach()
-        lengths = book.square().sum(-1)
+        norms = book.square().sum(-1)
         parts = vectors.reshape(-1, book.shape[1]).split(max(1, CHUNK_ELEMENTS // self.num_codes))
-        # A vector's own length is the same for all entries.
-        found = [(lengths - 2 * part @ book.T).argmin(-1) for part in parts]
-        return torch.cat(found).view(vectors.shape[:-1])
+        # The norm of the vector itself is the same for all entries.
+        codes = [(norms - 2 * part @ book.T).argmin(-1) for part in parts]
+        return torch.cat(codes).view(vectors.shape[:-1])
 
-    def pictures(self, vectors: Tensor) -> Tensor:
-        """Cells as vectors of the codebook, [B, h, w, C], to pictures that may leave 0 .. 1."""
+    def decode_vectors(self, vectors: Tensor) -> Tensor:
+        """Vectors of cells, [B, h, w, C], to images [B, 3, H, W], not clipped to [0, 1]."""
         patches = self.decoder(vectors.movedim(-1, 1))
         return (F.pixel_shuffle(patches, self.patch) + 1) / 2
 
@@ -89,7 +91,7 @@ class PatchVQ(ImageTokenizer):
         return self.nearest(self.vectors(images))
 
     def _decode(self, codes: Tensor) -> Tensor:
-        return self.pictures(F.embedding(codes, self.codebook))
+        return self.decode_vectors(F.embedding(codes, self.codebook))
 
 
 class _Block(nn.Module):

@@ -130,7 +130,7 @@ class ImageEditSource:
         if backbone.layout is None:
             raise ValueError(f"this needs a model of image edits, got {backbone.kind}")
         layout, mask_id = self.layout, self.text.mask_id
-        if not backbone.layout.writes_as(layout) or backbone.mask_id != mask_id:
+        if not backbone.layout.writes_same_rows(layout) or backbone.mask_id != mask_id:
             raise ValueError(
                 f"the model's ids are not those of these edits: {backbone.layout} with MASK "
                 f"{backbone.mask_id}, not {layout} with MASK {mask_id}; use the tokeniser and text "

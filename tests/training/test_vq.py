@@ -115,7 +115,7 @@ def test_pairs_without_a_held_out_one_will_do(recipe, tmp_path):
         ("tokenizer.patch=5", "32 × 32 pixels do not divide into cells of 5"),
         ("learning.steps=0", "steps and batch_size must be at least 1, got 0"),
         ("learning.codebook_decay=1.0", r"codebook_decay must lie in [0, 1), got 1.0"),
-        ("tokenizer.reach=3", "reach must lie in 0 .. blocks"),
+        ("tokenizer.reach=3", "reach must be at most blocks"),
         ("num_pairs=0", "num_pairs must be at least 1"),
         ("pairs.kind=photos", "kind must be one of"),
     ],

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from remask.models.checkpoints.folder import flush, write_whole
+from remask.models.checkpoints.folder import flush, write_atomically
 from remask.models.config import from_mapping
 from remask.training.run.checkpoint import (
     Checkpoint,
@@ -174,7 +174,7 @@ class RunFolder:
 
     def record(self, outcome: Outcome) -> None:
         """Write down how the run ended, once all it has to write is written."""
-        write_whole(self._outcome, json.dumps(asdict(outcome)))
+        write_atomically(self._outcome, json.dumps(asdict(outcome)))
 
     def outcome(self) -> Outcome | None:
         """How the last run that ended by itself ended; none if there was none."""

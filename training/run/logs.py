@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
-from remask.models.checkpoints.folder import write_whole
+from remask.models.checkpoints.folder import write_atomically
 from remask.pipeline.runtime.progress import LINE_EVERY_S
 from remask.training.learner import Tally
 from remask.training.plan import Plan
@@ -164,7 +164,7 @@ def keep_lines(folder: RunFolder, step: int) -> None:
                 kept.append(line + "\n")
         except (ValueError, KeyError, TypeError, RecursionError):  # cut off by a kill, or damaged
             continue
-    write_whole(folder.log, "".join(kept))
+    write_atomically(folder.log, "".join(kept))
 
 
 def peak_bytes() -> int:

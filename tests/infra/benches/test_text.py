@@ -17,4 +17,4 @@ def test_bench_prints_speeds_with_and_without_revision(capsys):
 def test_a_shape_that_cannot_be_is_refused(capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["--width", "0"])
-    assert "d_model must lie in 1 .. 4194304, got 0" in capsys.readouterr().err
+    assert "d_model must lie in [1, 4194304], got 0" in capsys.readouterr().err

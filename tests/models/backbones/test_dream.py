@@ -122,7 +122,7 @@ def test_the_default_has_dream_7bs_tensors():
         ({"use_sliding_window": True}, "use_sliding_window is True; only False can be loaded"),
         ({"vocab_size": None}, r"config.json: it lacks \['vocab_size'\]"),
         ({"num_key_value_heads": 3}, "num_attention_heads of num_key_value_heads; got 32, 4, 3"),
-        ({"num_hidden_layers": 0}, "num_hidden_layers must lie in 1 .. 4194304, got 0"),
+        ({"num_hidden_layers": 0}, r"num_hidden_layers must lie in \[1, 4194304\], got 0"),
         ({"intermediate_size": 40}, r"gate_proj.weight is \[48, 32\], the config says \[40, 32\]"),
     ],
 )

@@ -3,12 +3,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from remask.models.backbones.layers import PLAIN_LENGTH, attend, padding_mask, rotary
+from remask.models.backbones.layers import MAX_UNFUSED_LENGTH, attend, padding_mask, rotary
 
 WIDTH, HEADS = 8, 3
 
 
-@pytest.mark.parametrize("length", [1, 7, PLAIN_LENGTH, PLAIN_LENGTH + 1])
+@pytest.mark.parametrize("length", [1, 7, MAX_UNFUSED_LENGTH, MAX_UNFUSED_LENGTH + 1])
 @pytest.mark.parametrize("is_padded", [False, True])
 def test_attention_in_bf16_is_that_in_float32(length: int, is_padded: bool) -> None:
     torch.manual_seed(0)

@@ -123,7 +123,7 @@ def test_too_many_positions_are_refused():
         ({"n_heads": 3}, "d_model must be a multiple"),
         ({"n_kv_heads": 3}, "n_heads of n_kv_heads"),
         ({"mask_token_id": 60}, "mask_token_id must lie below vocab_size 60"),
-        ({"n_layers": 0}, "n_layers must lie in 1 .. 4194304, got 0"),
+        ({"n_layers": 0}, r"n_layers must lie in \[1, 4194304\], got 0"),
     ],
 )
 def test_a_shape_that_cannot_be_is_refused(changes, message):

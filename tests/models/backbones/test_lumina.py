@@ -5,8 +5,8 @@ import torch
 
 from remask.models import LuminaConfig, LuminaMDM, create, load, revise, save
 from remask.models.checkpoints.checkpoint import outline
+from remask.models.checkpoints.config_file import read_published_config
 from remask.models.checkpoints.folder import CheckpointError
-from remask.models.checkpoints.published import read_config
 from remask.models.images.edit_rows import EditLayout
 from remask.models.images.tokens import ImageLayout
 from tests.models.backbones.test_llada import llama_of
@@ -80,7 +80,7 @@ def test_a_published_folder_gives_llamas_logits(tmp_path):
 def test_the_published_config_gives_llada_with_134548_rows(tmp_path):
     shape = {"d_model": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 32}
     shape |= {"mlp_hidden_size": 12288, "max_sequence_length": 4096, "rope_theta": 500000.0}
-    config = read_config(tmp_path, PUBLISHED | shape)
+    config = read_published_config(tmp_path, PUBLISHED | shape)
     assert config == LuminaConfig()
     with torch.device("meta"):
         tensors = LuminaMDM(config).state_dict()
@@ -93,14 +93,14 @@ def test_the_published_config_gives_llada_with_134548_rows(tmp_path):
 def test_the_ids_around_the_instruction_come_from_the_tokenizer(tmp_path):
     tokenizer = '{"added_tokens": [{"id": 126345, "content": "<user>", "special": true}]}'
     (tmp_path / "tokenizer.json").write_text(tokenizer)
-    layout = read_config(tmp_path, PUBLISHED).layout
+    layout = read_published_config(tmp_path, PUBLISHED).layout
     assert (layout.text_begin_id, layout.text_end_id) == (126345, None)
     assert layout.image == ImageLayout()
 
 
 def test_llada_itself_is_no_lumina(tmp_path):
     llada = PUBLISHED | {"architectures": ["LLaDAModelLM"]}
-    assert not isinstance(read_config(tmp_path, llada), LuminaConfig)
+    assert not isinstance(read_published_config(tmp_path, llada), LuminaConfig)
 
 
 def test_too_few_rows_for_the_codes_are_refused(tmp_path):
@@ -118,7 +118,7 @@ def test_rows_after_the_codes_are_unused():
 
 
 def test_mask_can_be_no_code():
-    with pytest.raises(ValueError, match="mask_token_id 41 must be no code"):
+    with pytest.raises(ValueError, match="mask_token_id 41 must be neither a code"):
         small(mask_token_id=41)
 
 

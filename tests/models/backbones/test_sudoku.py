@@ -33,7 +33,7 @@ def test_cells_know_their_row_column_and_box():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"side": 8}, "side must be a square number in 4 .. 49, got 8"),
+        ({"side": 8}, "side must be a square number, such as 4 or 9, got 8"),
         ({"width": 100, "heads": 8}, "width must be a multiple of twice the heads, got 100 and 8"),
     ],
 )

@@ -17,7 +17,7 @@ from remask.models import (
 )
 from remask.models.checkpoints.adapter import AdapterSettings, add_lora, save_adapter
 from remask.models.checkpoints.checkpoint import outline
-from remask.models.checkpoints.published import read_config
+from remask.models.checkpoints.config_file import read_published_config
 from remask.models.history import HistoryState, encode_rows
 from tests.models.backbones.test_llada import llama_of
 from tests.models.folders import LLADA, randomise, write_folder
@@ -86,7 +86,7 @@ INSTRUCT = LLADA | {
 
 
 def test_the_published_8b_config_gives_its_291_tensors(tmp_path):
-    config = read_config(tmp_path, INSTRUCT)
+    config = read_published_config(tmp_path, INSTRUCT)
     assert config == LladaConfig()
     with torch.device("meta"):
         tensors = LladaMDM(config).state_dict()
@@ -97,7 +97,9 @@ def test_the_published_8b_config_gives_its_291_tensors(tmp_path):
 def test_grouped_heads_a_tied_head_and_any_mask_come_from_the_config(tmp_path):
     changes = {"n_kv_heads": 8, "mlp_hidden_size": 14336, "weight_tying": True}
     rows = {"vocab_size": 155136, "embedding_size": 155136, "mask_token_id": 5}
-    config = read_config(tmp_path, INSTRUCT | changes | rows | {"max_sequence_length": 8192})
+    config = read_published_config(
+        tmp_path, INSTRUCT | changes | rows | {"max_sequence_length": 8192}
+    )
     with torch.device("meta"):
         model = LladaMDM(config)
     assert (model.mask_id, model.max_length) == (5, 8192)
@@ -253,9 +255,9 @@ def test_a_missing_shard_is_named(folder):
         ("{", "is not an index of shards"),
         ('{"weight_map": [1]}', "is not an index of shards"),
         ('{"weight_map": {}}', "names no shards"),
-        ('{"weight_map": {"x": 3}}', "names 3, which is no safetensors file beside it"),
-        ('{"weight_map": {"x": "../y.safetensors"}}', "no safetensors file beside it"),
-        ('{"weight_map": {"x": "pytorch_model.bin"}}', "no safetensors file beside it"),
+        ('{"weight_map": {"x": 3}}', "names 3, which is not a safetensors file beside it"),
+        ('{"weight_map": {"x": "../y.safetensors"}}', "not a safetensors file beside it"),
+        ('{"weight_map": {"x": "pytorch_model.bin"}}', "not a safetensors file beside it"),
     ],
 )
 def test_a_damaged_index_is_refused(folder, index, message):

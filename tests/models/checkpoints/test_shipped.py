@@ -5,7 +5,8 @@ import os
 import pytest
 
 from remask.models import CheckpointError, fingerprint, load
-from remask.models.checkpoints.checkpoint import SHIPPED, is_shipped, outline
+from remask.models.checkpoints.checkpoint import outline
+from remask.models.checkpoints.shipped import SHIPPED, is_shipped
 
 
 def test_the_sudoku_model_loads_by_name_from_anywhere(tmp_path, monkeypatch):

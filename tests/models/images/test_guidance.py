@@ -71,7 +71,7 @@ def test_a_source_that_is_absent_is_cut_out_of_the_prompt(model, at):
 
 def test_a_source_in_the_canvas_cannot_be_absent(model):
     (tokens, editable), _ = edit("canvas")
-    with pytest.raises(ValueError, match="no_image absent .* but here it lies in"):
+    with pytest.raises(ValueError, match="no_image absent .* but here it is in"):
         revise(model, tokens, editable, guidance=Guidance(image=1, no_image="absent"), max_steps=1)
 
 

@@ -25,7 +25,7 @@ def test_rows_are_laid_one_after_another_each_with_a_newline():
 
 def test_a_transposed_grid_is_not_taken_for_the_other():
     ids = SMALL.to_tokens(torch.tensor([[0, 1, 2], [3, 4, 0]]))
-    with pytest.raises(ValueError, match="3 × 2 codes has 9 ids, newlines among them, got 8"):
+    with pytest.raises(ValueError, match="3 × 2 codes has 9 ids, including newlines, got 8"):
         SMALL.to_codes(ids, 3, 2)
 
 
@@ -45,7 +45,7 @@ def test_marks_must_differ_from_the_codes_and_from_one_another():
         ImageLayout(code_offset=10, num_codes=5, newline_id=12, begin_id=1, end_id=2)
     with pytest.raises(ValueError, match="must be different ids"):
         ImageLayout(code_offset=10, num_codes=5, newline_id=1, begin_id=1, end_id=2)
-    with pytest.raises(ValueError, match="num_codes of at least 1"):
+    with pytest.raises(ValueError, match="num_codes must be at least 1, got 0"):
         ImageLayout(code_offset=10, num_codes=0, newline_id=3, begin_id=1, end_id=2)
 
 

@@ -51,7 +51,9 @@ def test_a_changed_code_is_seen_no_farther_than_the_reach(reach):
     changed = codes.clone()
     changed[0, 3, 3] = 5
     vectors = [tokenizer.codebook[x] for x in (codes, changed)]
-    differ = (tokenizer.pictures(vectors[0]) != tokenizer.pictures(vectors[1])).any(1)[0]
+    differ = (tokenizer.decode_vectors(vectors[0]) != tokenizer.decode_vectors(vectors[1])).any(1)[
+        0
+    ]
     cells = differ.view(7, 2, 7, 2).any(3).any(1).nonzero()
     assert cells.amin(0).tolist() == [3 - reach] * 2
     assert cells.amax(0).tolist() == [3 + reach] * 2
@@ -93,8 +95,8 @@ def test_a_fingerprint_follows_the_weights(tokenizer, tmp_path):
         (torch.zeros(1, 3, 8, 8, dtype=torch.uint8), "must be float"),
         (torch.rand(1, 1, 8, 8), r"got torch.float32 \[1, 1, 8, 8\]"),
         (torch.rand(1, 3, 8, 10), "multiples of 4 pixels, got 8 × 10"),
-        (torch.full((1, 3, 8, 8), 255.0), "must lie in 0 .. 1, got 255 .. 255"),
-        (torch.full((1, 3, 8, 8), torch.nan), "must lie in 0 .. 1, got nan"),
+        (torch.full((1, 3, 8, 8), 255.0), r"must lie in \[0, 1\], got values in \[255, 255\]"),
+        (torch.full((1, 3, 8, 8), torch.nan), r"must lie in \[0, 1\], got values in \[nan"),
     ],
 )
 def test_what_is_no_picture_is_refused(tokenizer, images, message):
@@ -116,9 +118,12 @@ def test_damaged_folders_are_refused_by_name(tokenizer, tmp_path):
     config = tmp_path / "vq/config.json"
     settings = json.loads(config.read_text())
     for values, message in (
-        ({"kind": "vq"}, "no format, kind and config"),
+        ({"kind": "vq"}, "is not an image tokeniser's"),
         (settings | {"kind": "dalle"}, "holds a 'dalle' tokeniser of format 1"),
-        (settings | {"config": settings["config"] | {"reach": 9}}, "reach must lie in 0 .. blocks"),
+        (
+            settings | {"config": settings["config"] | {"reach": 9}},
+            "reach must be at most blocks, got 9 with",
+        ),
         (settings | {"config": settings["config"] | {"width": 9}}, "the config says"),
     ):
         config.write_text(json.dumps(values))
