@@ -1,6 +1,7 @@
 """Plain values to frozen dataclasses, strictly: unknown, missing and mistyped keys are errors.
 
-Used wherever settings come from a file. Dataclasses check their own ranges; this checks shape.
+All settings that come from a file pass here. This module checks keys and types; the dataclasses
+check the ranges of their values (`ranges.py`).
 """
 
 import contextlib
@@ -10,10 +11,10 @@ import types
 from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-MOST_VALUES = 100_000
-"""Values that settings may hold, aliases written out."""
-DEEPEST = 64
-"""Levels that settings may nest."""
+MAX_VALUES = 100_000
+"""Limit of the number of values in settings, with YAML aliases expanded."""
+MAX_DEPTH = 64
+"""Limit of the nesting of settings."""
 
 
 def from_mapping(kind: type, values: Any, where: str) -> Any:
@@ -22,9 +23,9 @@ def from_mapping(kind: type, values: Any, where: str) -> Any:
     Args:
         kind: A dataclass, whose fields may be numbers, strings, bools, literals, tuples, other
             dataclasses, or unions of these with None.
-        values: What a JSON or YAML reader returned. Where the dataclass has `PRESETS`, the key
-            `preset` names the values that those given are put over.
-        where: Named in errors, like `sudoku.yaml: history`.
+        values: What a JSON or YAML reader returned. If the dataclass has `PRESETS`, the key
+            `preset` names the preset that the other values override.
+        where: Prefix of errors, such as `sudoku.yaml: history`.
     """
     if not isinstance(values, Mapping):
         raise ValueError(f"{where}: expected keys and values, got {values!r}")
@@ -56,41 +57,44 @@ def from_mapping(kind: type, values: Any, where: str) -> Any:
 def _with_preset(
     presets: Mapping[str, Mapping[str, Any]], values: Mapping[str, Any], where: str
 ) -> dict[str, Any]:
-    given = dict(values)
-    name = given.pop("preset")
+    overrides = dict(values)
+    name = overrides.pop("preset")
     if name not in list(presets):
         raise ValueError(f"{where}: preset must be one of {list(presets)}, got {name!r}")
-    return over(presets[name], given)
+    return override(presets[name], overrides)
 
 
-def over(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Values with those given put over them, section by section."""
-    found = dict(values)
-    for key, value in given.items():
-        is_section = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)
-        found[key] = over(found[key], value) if is_section else value
-    return found
+def override(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of values in which the overrides replace entries, recursively in sections."""
+    merged = dict(values)
+    for key, value in overrides.items():
+        is_section = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = override(merged[key], value) if is_section else value
+    return merged
 
 
 def check_plain(value: Any, where: str) -> None:
-    """Raise ValueError unless YAML and JSON hold a value alike: text, finite numbers of 64 bits,
-    true, false, none, lists and keys that are text; of a bounded size."""
-    waiting, count = [(value, where, 0)], 0
-    while waiting:
-        value, where, depth = waiting.pop()
+    """Raise ValueError unless a value survives both YAML and JSON unchanged.
+
+    Such a value is text, a finite number of 64 bits, true, false, none, or a list or mapping of
+    them with text for keys, within `MAX_VALUES` and `MAX_DEPTH`.
+    """
+    pending, count = [(value, where, 0)], 0
+    while pending:
+        value, where, depth = pending.pop()
         count += 1
-        if depth > DEEPEST or count > MOST_VALUES:
+        if depth > MAX_DEPTH or count > MAX_VALUES:
             raise ValueError(
-                f"{where}: settings hold at most {MOST_VALUES} values in {DEEPEST} levels"
+                f"{where}: settings hold at most {MAX_VALUES} values in {MAX_DEPTH} levels"
             )
         if isinstance(value, Mapping):
             for key, inner in value.items():
                 if not isinstance(key, str):
                     raise ValueError(f"{where}: key {key!r} is not text; put it in quotes")
-                waiting.append((key, where, depth + 1))
-                waiting.append((inner, f"{where}: {key}", depth + 1))
+                pending.append((key, where, depth + 1))
+                pending.append((inner, f"{where}: {key}", depth + 1))
         elif isinstance(value, list | tuple):
-            waiting += [(inner, f"{where}: {i}", depth + 1) for i, inner in enumerate(value)]
+            pending += [(inner, f"{where}: {i}", depth + 1) for i, inner in enumerate(value)]
         elif isinstance(value, str):
             if not _is_unicode(value):
                 raise ValueError(f"{where}: {value!r} holds half of a surrogate pair")
@@ -126,7 +130,7 @@ def _read(hint: Any, value: Any, where: str) -> Any:
     if origin is dict:
         if not isinstance(value, Mapping):
             raise ValueError(f"{where} must be keys and values, got {value!r}")
-        if arguments[1] is Any:  # what else it may hold is its reader's to say
+        if arguments[1] is Any:  # its reader checks what it holds
             check_plain(value, where)
             return dict(value)
         return {str(k): _read(arguments[1], v, f"{where}: {k}") for k, v in value.items()}
@@ -135,13 +139,13 @@ def _read(hint: Any, value: Any, where: str) -> Any:
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         with contextlib.suppress(OverflowError):
             return float(value)
-    if type(value) is hint:  # not isinstance: true is no number
+    if type(value) is hint:  # not isinstance: true is not a number
         return value
     raise ValueError(f"{where} must be {_name(hint)}, got {value!r}")
 
 
 def _read_tuple(arguments: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
-    """So many values, or with `...` any number of one kind."""
+    """A tuple of fixed length, or with `...` of any length."""
     if not isinstance(value, list | tuple):
         raise ValueError(f"{where} must be a list, got {value!r}")
     if arguments[-1] is Ellipsis:
@@ -165,7 +169,7 @@ def _read_union(choices: tuple[Any, ...], value: Any, where: str) -> Any:
 
 
 def _choose(choices: tuple[Any, ...], value: Mapping[str, Any], where: str) -> type:
-    """The dataclass a mapping is for: the only one, or the one whose `kind` it names."""
+    """The dataclass that a mapping is read into: the only one, or the one of its `kind`."""
     kinds: list[Any] = [choice for choice in choices if dataclasses.is_dataclass(choice)]
     if len(kinds) == 1:
         return kinds[0]

@@ -1,8 +1,10 @@
-"""History Reference: what the model sees of its own past states.
+"""History Reference: how the model sees its own past states. SPEC §2.
 
-a^(t) = Σ_{k≤t} γ^(t-k) R_{k-t} wte(x^(k)): past token embeddings, rotated by their age, faded, and
-summed into the input, without a new parameter. `encode_rows` gives it for training rows in closed
-form; `HistoryState` keeps it running while decoding. SPEC §2.
+    a^(t) = Σ_{k≤t} γ^(t-k) R_{k-t} wte(x^(k))
+
+The embeddings of past tokens are rotated by their age, decayed, and summed into the input; there
+are no new parameters. `encode_rows` computes the sum for training rows in closed form;
+`HistoryState` updates it step by step while decoding.
 """
 
 from collections import deque
@@ -34,24 +36,25 @@ class HistoryConfig:
     """How past denoising states reach the backbone."""
 
     variant: Variant = "hr+decay+her"
-    """`none` sees the current state only; `hr` sums all states alike; `hr+decay` fades them;
-    `hr+decay+her` also rotates them by age, the full method; `absolute` rotates by step instead of
-    age, for comparison."""
+    """`none` uses the current state only; `hr` sums all states with equal weight; `hr+decay` decays
+    them by age; `hr+decay+her`, the full method, also rotates them by age; `absolute` rotates them
+    by step instead of age, for comparison."""
     decay: Annotated[float, Range("(0, 1]", "1.0 keeps all")] = 0.9
-    """γ, weight kept per step into the past, in (0, 1]; used by the variants that fade."""
+    """γ, the factor per step into the past, in (0, 1]; used by the variants with decay."""
     window: Annotated[int | None, Range("[0, inf)")] = None
-    """Past states that count besides the current one; all when none."""
+    """Number of past states in the sum besides the current one. Defaults to all."""
     norm: Norm = "rms"
-    """`rms` scales the sum to unit RMS; `match` to the RMS of the current embedding, so that with
-    no history a pretrained backbone gets exactly its own input; `none` leaves it as it is;
-    `residual` adds the past's sum, after a LayerNorm without parameters, to the current embedding.
-    The authors' LayerNorm has learned ones."""
+    """`rms` scales the sum to unit RMS; `match` scales it to the RMS of the current embedding, so
+    that without history a pretrained backbone gets exactly its own input; `none` does not scale;
+    `residual` adds the sum of the past states, after a LayerNorm without parameters, to the current
+    embedding. The LayerNorm of the authors' code has learned parameters."""
     positions: Positions = "all"
-    """Where the past is seen: `editable` leaves prompts with their current embedding alone."""
+    """Positions that see their past: `editable` gives prompts their current embedding only."""
     fade_from: FadeFrom = "current"
-    """A state of age n counts γ^n; from the `previous` state on, γ^(n-1): that one in full."""
+    """`current` weights a state of age n by γ^n; `previous` by γ^(n-1), so that decay begins after
+    the previous state."""
     rotation: Rotation = "paper"
-    """`paper` turns pairs (2j, 2j+1) by -n·θ_j; `released` pairs (j, j + D/2) by +n·θ_j."""
+    """`paper` rotates pairs (2j, 2j+1) by -n·θ_j, `released` pairs (j, j + D/2) by n·θ_j."""
 
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
         {
@@ -66,13 +69,13 @@ class HistoryConfig:
             },
         }
     )
-    """`preset: released` in a recipe is as the authors' code for text has it."""
+    """`preset: released` in a recipe gives the settings of the authors' code for text."""
 
     def __post_init__(self) -> None:
         check_fields(self, "history.")
         if self.variant == "absolute" and self._has_released_parts:
             raise ValueError(
-                "history.variant absolute turns the current state too: it goes with norm rms, "
+                "history.variant absolute also rotates the current state, so it needs norm rms, "
                 "match or none, positions all, fade_from current and rotation paper"
             )
 
@@ -82,12 +85,12 @@ class HistoryConfig:
 
     @property
     def weight_per_step(self) -> float:
-        """γ as the variant has it: `hr` does not fade."""
+        """γ of this variant; 1 for `hr`, which has no decay."""
         return 1.0 if self.variant == "hr" else self.decay
 
     @property
     def needs_current(self) -> bool:
-        """Is the current embedding needed besides the sum?"""
+        """Whether the input needs the current embedding besides the sum."""
         return self.norm != "rms" or self._has_released_parts
 
     @property
@@ -137,22 +140,27 @@ def encode_rows(
 
 
 class HistoryState:
-    """The running history of a batch being decoded: one float32 buffer [B, N, D], O(1) per step."""
+    """The history of a batch that is being decoded: one float32 buffer [B, N, D], O(1) per step.
+
+    Args:
+        config: The settings.
+        token_embedding: wte, [V, D].
+        editable: Bool [B, N]. Defaults to all positions.
+    """
 
     def __init__(
         self, config: HistoryConfig, token_embedding: Tensor, editable: Tensor | None = None
     ) -> None:
-        """`editable` as for `encode_rows`."""
         self.config = config
         self._weight = token_embedding
         self._editable = editable
         self._acc: Tensor | None = None
         self._steps = 0
-        # A window forgets the state that leaves it, so its ids are kept until then.
+        # With a window, a state is subtracted again once it leaves, so its ids are kept.
         self._recent: deque[Tensor] = deque(maxlen=(config.window or 0) + 1)
 
     def update(self, ids: Tensor) -> Tensor:
-        """Take in the newest state, ids [B, N], and return the model's input, [B, N, D] float32."""
+        """Add the newest state, ids [B, N], and return the model's input, [B, N, D] float32."""
         embed = F.embedding(ids, self._weight)
         current = embed.float()
         if self.config.variant == "none":
@@ -164,7 +172,7 @@ class HistoryState:
             self._acc = kernels.history_step(
                 self._acc, newest, decay=self.config.weight_per_step, rotate=self.config.rotate
             )
-        acc = self._acc = self._forget(ids, self._acc)
+        acc = self._acc = self._subtract_expired(ids, self._acc)
         if self.config.variant == "absolute":
             acc = _to_absolute(acc, torch.full(ids.shape[:1], self._steps, device=ids.device))
         self._steps += 1
@@ -181,8 +189,8 @@ class HistoryState:
         self._editable = None if self._editable is None else self._editable[rows]
         self._recent = deque((ids[rows] for ids in self._recent), maxlen=self._recent.maxlen)
 
-    def _forget(self, ids: Tensor, acc: Tensor) -> Tensor:
-        """Take the state that has just left the window out of the sum."""
+    def _subtract_expired(self, ids: Tensor, acc: Tensor) -> Tensor:
+        """Subtract the state that has just left the window from the sum."""
         if self.config.window is None:
             return acc
         if len(self._recent) == self._recent.maxlen:
@@ -200,14 +208,19 @@ class HistoryState:
 
 
 def normalise(acc: Tensor, current: Tensor, norm: Norm) -> Tensor:
-    """Bring each position of acc, [..., D], to the scale that `HistoryConfig.norm` says; `current`
-    is the current embedding, which is part of it."""
+    """Normalise a history as `HistoryConfig.norm` says.
+
+    Args:
+        acc: The sum of all states, [..., D].
+        current: The current embedding, which is part of the sum, [..., D].
+        norm: How to normalise.
+    """
     match norm:
         case "rms":
             return acc * (acc.square().mean(-1, keepdim=True) + EPSILON).rsqrt()
         case "match":
-            wanted, found = (x.square().mean(-1, keepdim=True).sqrt() for x in (current, acc))
-            return acc * (wanted / found.clamp(min=torch.finfo(acc.dtype).tiny))
+            current_rms, rms = (x.square().mean(-1, keepdim=True).sqrt() for x in (current, acc))
+            return acc * (current_rms / rms.clamp(min=torch.finfo(acc.dtype).tiny))
         case "none":
             return acc
         case "residual":
@@ -215,7 +228,7 @@ def normalise(acc: Tensor, current: Tensor, norm: Norm) -> Tensor:
 
 
 def _finish(acc: Tensor, current: Tensor, config: HistoryConfig, editable: Tensor | None) -> Tensor:
-    """The sum of all states, [B, N, D], to the model's input."""
+    """Turn the sum of all states into the model's input, [B, N, D]."""
     if config.fade_from == "previous":
         acc = current + (acc - current) / config.weight_per_step
     if config.positions == "editable" and editable is not None:
@@ -224,10 +237,10 @@ def _finish(acc: Tensor, current: Tensor, config: HistoryConfig, editable: Tenso
 
 
 def _to_pairs(x: Tensor, config: HistoryConfig) -> Tensor:
-    """Columns in the order in which the paper's rotation is the config's.
+    """Reorder columns so that the paper's rotation, which the kernels compute, is the config's.
 
-    The released one reads x_j + i·x_{j+D/2} and turns it the other way. With the parts exchanged
-    that is a turn the paper's way, so (x_{j+D/2}, x_j) become a pair.
+    The released code rotates x_j + i·x_{j+D/2} in the opposite direction. Exchanging the real and
+    the imaginary part reverses the direction, so (x_{j+D/2}, x_j) become a pair.
     """
     if config.rotation == "paper":
         return x

@@ -5,7 +5,7 @@ import copy
 import sys
 from typing import Any
 
-from remask.models.config import over
+from remask.models.config import override
 from remask.training.recipe import EngineConfig
 
 
@@ -21,7 +21,7 @@ def check_deepspeed(engine: EngineConfig) -> None:
     }
     try:
         plain = _parsed(ours)
-        _parsed(over(ours, engine.deepspeed))
+        _parsed(override(ours, engine.deepspeed))
     except Exception as error:  # pydantic's, its own, and what comes of numbers taken for sections
         reason = " ".join(str(error).split())
         raise ValueError(f"engine.deepspeed: DeepSpeed does not take it: {reason}") from error

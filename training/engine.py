@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from remask.models import Backbone, save
 from remask.models.checkpoints.adapter import AdapterSettings, has_adapter, save_adapter
-from remask.models.config import over
+from remask.models.config import override
 from remask.training.learner import Learner
 from remask.training.optimizer import OptimizerConfig, make_optimizer, split_parameters
 from remask.training.plan import Plan
@@ -45,7 +45,7 @@ def engine_config(plan: Plan, world: World, *, load_universal: bool = False) -> 
         "steps_per_print": 1 << 40,  # our log is enough
         "checkpoint": {"load_universal": load_universal},
     }
-    return over(ours, settings.deepspeed)
+    return override(ours, settings.deepspeed)
 
 
 def make_engine(

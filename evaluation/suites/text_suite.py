@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from remask.evaluation.decoder import Decoder
 from remask.models import Backbone
-from remask.models.text.prompts import Round, TextTokenizer, load_tokenizer
+from remask.models.text.prompts import Message, TextTokenizer, load_tokenizer
 from remask.pipeline.benchmarks.text import QUESTION
 from remask.pipeline.runtime.storage import absolute_if_here
 
@@ -117,9 +117,9 @@ class TextSuite(ABC):
     def default_template(self) -> str:
         return self.chat_template if self.chat else self.plain_template
 
-    def rounds(self, question: Question) -> list[Round]:
+    def rounds(self, question: Question) -> list[Message]:
         """The conversation that asks a question; joined, it is the prompt without a chat."""
-        template, found = self.template or self.default_template(), list[Round]()
+        template, found = self.template or self.default_template(), list[Message]()
         for shot in self._shots_for(question):
             said = shot.worked if self.chat else f" {shot.worked}\n\n"
             found.append({"role": "user", "content": template.replace(QUESTION, shot.text)})

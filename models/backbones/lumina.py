@@ -18,7 +18,7 @@ from remask.models.checkpoints.sizes import Size
 from remask.models.config import from_mapping
 from remask.models.history import HistoryConfig
 from remask.models.images.edit_rows import EditLayout
-from remask.models.text.tokens import read_tokens
+from remask.models.text.tokens import read_vocabulary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class LuminaMDM(LladaMDM):
     def read_published(cls, settings: Settings, folder: Path) -> LuminaConfig:
         values = published_values(settings)
         values["mask_token_id"] = settings.get("mask_token_id") or LuminaConfig().mask_token_id
-        ids = read_tokens(folder).ids
+        ids = read_vocabulary(folder).ids
         # Without these two ids the whole template counts as the instruction.
         layout = EditLayout(text_begin_id=ids.get("<user>"), text_end_id=ids.get("</user>"))
         return replace(from_mapping(LuminaConfig, values, "config"), layout=layout)

@@ -11,7 +11,7 @@ from typing import Any
 
 from remask.models.checkpoints.sizes import check_size
 from remask.models.config import from_mapping
-from remask.models.text.tokens import find_mask, read_tokens
+from remask.models.text.tokens import find_mask, read_vocabulary
 
 Settings = Mapping[str, Any]
 
@@ -43,13 +43,13 @@ def with_token_ids(kind: type, values: dict[str, Any], settings: Settings, folde
         settings: The published config.json.
         folder: The folder that it lies in.
     """
-    tokens = read_tokens(folder)
+    vocabulary = read_vocabulary(folder)
     vocab_size = values["vocab_size"] if "vocab_size" in values else settings.get("vocab_size")
     if type(vocab_size) is not int:
         raise ValueError(f"vocab_size must be int, got {vocab_size!r}")
     check_size("vocab_size", vocab_size)  # before its ids are listed
     ids = {
-        "mask_token_id": find_mask(folder, tokens, settings.get("mask_token_id")),
-        "excluded_ids": tokens.excluded(vocab_size),
+        "mask_token_id": find_mask(folder, vocabulary, settings.get("mask_token_id")),
+        "excluded_ids": vocabulary.excluded_ids(vocab_size),
     }
     return from_mapping(kind, values | ids, "config")

@@ -1,1 +1,1 @@
-"""Checkpoints: folders of safetensors and the config that shaped them."""
+"""Checkpoints: folders of safetensors weights and the config that shaped them."""

@@ -79,7 +79,7 @@ class Policy(ABC):
         """Rows that need no further step, bool [B]. A row that holds a MASK continues anyway."""
 
     def draft_steps(self, max_steps: int) -> int:
-        """Number of leading steps that write a draft. After them the history starts anew, as if the
+        """Number of leading steps that write a draft. The history restarts after them, as if the
         draft were the start state."""
         return 0
 

@@ -42,7 +42,7 @@ class RevisionPolicy(Policy):
     remaining steps only revise."""
     draft_share: Annotated[float | None, Range("(0, 1)")] = None
     """Write a draft in this share of the steps, the most confident first and without re-masking,
-    then revise it. The history starts anew after the draft: in training, wrong tokens are there
+    then revise it. The history restarts after the draft: in training, wrong tokens are there
     from the start, so a model that saw a token being revealed trusts it."""
     block_length: Annotated[int | None, Range("[1, inf)")] = None
     """Decode blocks of this many editable positions from left to right; a block opens once those

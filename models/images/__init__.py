@@ -1,1 +1,1 @@
-"""Images as tokens: tokenisers, layouts, edits and their guidance."""
+"""Images as tokens: image tokenisers, the layout of image edits in rows, and guidance."""

@@ -1,1 +1,1 @@
-"""Text as tokens: prompts, chat templates, special ids."""
+"""Text: tokenizers, prompts and chat templates, and what tokenizer files say about ids."""

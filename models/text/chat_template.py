@@ -1,7 +1,7 @@
-"""Chat templates, rendered where they can do no harm: in a process with limits of its own.
+"""Chat templates, rendered in a separate process with limits on time and memory.
 
-A template is a program that comes with a tokenizer. One process renders all that this one needs; it
-takes 0.1 s to start, and a tenth of a millisecond for a conversation.
+A template is a program that comes with a tokenizer, so it is not trusted. One process renders all
+templates; it takes 0.1 s to start and 0.1 ms per conversation.
 """
 
 import atexit
@@ -24,15 +24,15 @@ _LOCK = threading.Lock()
 
 
 class TemplateError(ValueError):
-    """A chat template that gave no text; the message says why."""
+    """A chat template could not be rendered; the message says why."""
 
 
 def render(template: str, variables: Mapping[str, Any]) -> str:
-    """The text that a chat template makes of its variables.
+    """Render a chat template with its variables.
 
     Raises:
-        TemplateError: It is no template, lacks a variable, refuses the conversation, or takes more
-            time or memory than any conversation needs.
+        TemplateError: The template is malformed, lacks a variable, refuses the conversation, or
+            exceeds the limits of time or memory.
     """
     request = json.dumps({"template": template, "variables": dict(variables)}, default=str)
     with _LOCK:
@@ -54,13 +54,19 @@ def render(template: str, variables: Mapping[str, Any]) -> str:
 
 @functools.lru_cache(maxsize=1)
 def _process(pid: int) -> subprocess.Popen[bytes]:
-    """The process that renders; one for each of ours, which a fork may have multiplied."""
+    """The rendering process, one per process id, because a fork must not share its pipes."""
     import jinja2
     import markupsafe
 
     folders = [str(Path(str(x.__file__)).parents[1]) for x in (jinja2, markupsafe)]
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(SCRIPT), *folders],  # no packages but those two
+        [
+            sys.executable,
+            "-I",
+            "-S",
+            str(SCRIPT),
+            *folders,
+        ],  # isolated, with these two packages only
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -70,7 +76,7 @@ def _process(pid: int) -> subprocess.Popen[bytes]:
 
 
 def _close(process: subprocess.Popen[bytes]) -> int:
-    """End a process by ending its input, and give its exit status."""
+    """Close the pipes of a process, which ends it, and return its exit status."""
     atexit.unregister(_close)
     for pipe in (process.stdin, process.stdout):
         with contextlib.suppress(BrokenPipeError):
@@ -80,5 +86,5 @@ def _close(process: subprocess.Popen[bytes]) -> int:
 
 def _reason(status: int) -> str:
     if status in (-signal.SIGXCPU, -signal.SIGKILL):
-        return f"it takes more than {CPU_S} seconds of computing, or too much memory"
+        return f"it takes more than {CPU_S} seconds of CPU time, or too much memory"
     return f"the process that renders it ended with status {status}"

@@ -1,6 +1,6 @@
-"""Text to ids and back: a tokenizer with its chat template, prompts, and where an answer ends.
+"""Text to ids and back: a tokenizer with its chat template, prompts, and the end of answers.
 
-A tokenizer is read from a folder, or a hub name, without any code of the folder's.
+A tokenizer is read from a folder or by its hub name, without running code from there.
 """
 
 import functools
@@ -15,25 +15,24 @@ from typing import Any
 from remask.models.text.chat_template import render
 from remask.models.text.tokens import ENDS, MASKS
 
-Round = Mapping[str, str]
-"""Of a conversation: its `role` (system, user or assistant) and its `content`."""
+Message = Mapping[str, str]
+"""A message of a conversation: `role` (system, user or assistant) and `content`."""
 
-SAME_AS = {"DreamTokenizer": "Qwen2Tokenizer"}
-"""Classes that come as code in a folder, to those of transformers that read the same files."""
-
-
+EQUIVALENT_CLASSES = {"DreamTokenizer": "Qwen2Tokenizer"}
+"""Tokenizer classes that come as code, to classes of transformers that read the same files."""
 REASON_LENGTH = 300
-"""Characters of an error of transformers that are passed on."""
-SNOWMAN = "\N{SNOWMAN}"
-"""Stands in a conversation where one wants to find a place in what a template makes of it."""
+"""Maximum length of an error of transformers that is passed on."""
+MARKER = "\N{SNOWMAN}"
+"""A character put into a message to find its position in the rendered conversation."""
 
 
 class TextTokenizer:
-    """A tokenizer as prompts and answers need it.
+    """A tokenizer with what prompts and answers need.
 
     Args:
         path_or_name: The folder of a tokenizer, or its hub name.
-        mask_token: The mask token, where the tokenizer does not name one of the usual spelling.
+        mask_token: The mask token. Defaults to the one that the tokenizer names, or else to one of
+            the usual spellings.
     """
 
     def __init__(self, path_or_name: str, *, mask_token: str | None = None) -> None:
@@ -45,11 +44,11 @@ class TextTokenizer:
         self.eos_id: int | None = self.inner.eos_token_id
         ends = [self._ids.get(token) for token in ENDS] + [self.eos_id]
         self.end_ids = tuple(sorted({end for end in ends if end is not None}))
-        """Tokens that end an answer: EOS, and the ends of a turn."""
+        """Tokens that end an answer: EOS and end-of-turn tokens."""
 
     @property
     def hash(self) -> str:
-        """Of all that decides which ids a text becomes."""
+        """Hash of everything that determines the ids of a text."""
         parts = [self.inner.backend_tokenizer.to_str(), repr(self.inner.special_tokens_map)]
         parts += [str(self.inner.chat_template), str(self.mask_id)]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
@@ -59,25 +58,25 @@ class TextTokenizer:
         return self.inner.chat_template is not None
 
     def encode(self, text: str) -> list[int]:
-        """A text alone, without BOS or any other token around it."""
+        """Ids of a text, without BOS or other special tokens around it."""
         try:
             return self.inner(text, add_special_tokens=False)["input_ids"]
-        except TypeError as error:  # what tokenizers says of half a surrogate pair
+        except TypeError as error:  # tokenizers raises it for half of a surrogate pair
             raise ValueError(f"tokenizer {self.name} cannot read {_short(text)}") from error
 
     def encode_prompt(
-        self, prompt: str | Sequence[Round], *, chat: bool, bos: bool = True
+        self, prompt: str | Sequence[Message], *, chat: bool, bos: bool = True
     ) -> list[int]:
-        """What a model is to continue.
+        """Ids of a prompt, which a model is to continue.
 
         Args:
-            prompt: A text, or the rounds of a conversation; a text is one round of the user's.
-            chat: By the chat template, up to where the assistant is to speak. Without it rounds are
-                written one after the other, as they are.
-            bos: Begin with BOS, if the tokenizer has one and the template has not done so.
+            prompt: The messages of a conversation, or a text, which is one message of the user.
+            chat: Render the messages by the chat template, including the generation prompt.
+                Otherwise their contents are concatenated.
+            bos: Begin with BOS, if the tokenizer has one and the template has not written it.
         """
-        rounds = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        text = self.render(rounds) if chat else "".join(r["content"] for r in rounds)
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+        text = self.render(messages) if chat else "".join(m["content"] for m in messages)
         ids = self.encode(text)
         if bos and self.bos_id is not None and ids[:1] != [self.bos_id]:
             ids = [self.bos_id, *ids]
@@ -88,45 +87,46 @@ class TextTokenizer:
             )
         return ids
 
-    def render_open(self, rounds: Sequence[Round]) -> str:
-        """A conversation up to where its last round's content ends, for the model to go on."""
-        *before, last = rounds
-        marked = {**last, "content": last["content"] + SNOWMAN}
-        text, mark, _ = self.render([*before, marked], add_generation_prompt=False).rpartition(
-            SNOWMAN
+    def render_open(self, messages: Sequence[Message]) -> str:
+        """A conversation up to the end of its last message, which the model is to continue."""
+        *before, last = messages
+        marked = {**last, "content": last["content"] + MARKER}
+        text, marker, _ = self.render([*before, marked], add_generation_prompt=False).rpartition(
+            MARKER
         )
-        if not mark:
+        if not marker:
             raise ValueError(
-                f"the chat template of tokenizer {self.name} leaves out the last round, which is "
+                f"the chat template of tokenizer {self.name} leaves out the last message, which is "
                 "to be continued"
             )
         return text
 
     @functools.cached_property
     def turn_end(self) -> list[int]:
-        """What the chat template ends an assistant's turn with; nothing if that is no end token."""
-        rounds = [{"role": "user", "content": "?"}, {"role": "assistant", "content": SNOWMAN}]
-        after = self.encode(self.render(rounds).rpartition(SNOWMAN)[2])
+        """The end token that the chat template writes after an assistant's message, if any."""
+        messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": MARKER}]
+        after = self.encode(self.render(messages).rpartition(MARKER)[2])
         return [i for i in after[:1] if i in self.end_ids]
 
     def encode_pair(
         self, context: str, continuation: str, *, bos: bool = False
     ) -> tuple[list[int], list[int]]:
-        """A text and what follows it, tokenised together and then parted.
+        """A context and its continuation, tokenised together and then split.
 
-        Blanks that end the context go over to the continuation, for tokens begin with them.
+        Whitespace at the end of the context moves to the continuation, because tokens begin with
+        whitespace.
         """
         stripped = context.rstrip()
         continuation, context = context[len(stripped) :] + continuation, stripped
-        first = self.encode_prompt(context, chat=False, bos=bos) if context or bos else []
-        skipped = len(first) - len(self.encode(context))  # BOS
-        rest = self.encode(context + continuation)[len(first) - skipped :]
-        if not rest or self.mask_id in rest:
+        prefix = self.encode_prompt(context, chat=False, bos=bos) if context or bos else []
+        num_bos = len(prefix) - len(self.encode(context))
+        suffix = self.encode(context + continuation)[len(prefix) - num_bos :]
+        if not suffix or self.mask_id in suffix:
             raise ValueError(f"there is nothing to score in the continuation {continuation!r}")
-        return first, rest
+        return prefix, suffix
 
     def decode_answer(self, ids: Sequence[int], stops: Sequence[str] = ()) -> str:
-        """The text of an answer: up to its first end token and first stop, no special tokens."""
+        """Text of an answer up to its first end token or stop, without special tokens."""
         ends = {*self.end_ids}
         length = next((i for i, token in enumerate(ids) if token in ends), len(ids))
         text = self.inner.decode(
@@ -138,16 +138,17 @@ class TextTokenizer:
         return text
 
     def check_model(self, mask_id: int, vocab_size: int) -> None:
-        """Raise ValueError unless a model of this mask id and vocabulary can use it."""
+        """Raise ValueError unless a model with this mask id and vocabulary can use it."""
         if mask_id != self.mask_id:
             raise ValueError(
                 f"tokenizer {self.name} has MASK at {self.mask_id}, the model at {mask_id}; use "
                 "the tokenizer that the model was trained with"
             )
-        most = max(self._ids.values())
-        if most >= vocab_size:
+        last_id = max(self._ids.values())
+        if last_id >= vocab_size:
             raise ValueError(
-                f"tokenizer {self.name} has ids up to {most}, the model only {vocab_size} of them"
+                f"tokenizer {self.name} has ids up to {last_id}, the model only {vocab_size} of "
+                "them; use the tokenizer that the model was trained with"
             )
 
     def _find_mask(self, named: str | None) -> int:
@@ -161,12 +162,12 @@ class TextTokenizer:
             )
         return self._ids[token]
 
-    def render(self, rounds: Sequence[Round], *, add_generation_prompt: bool = True) -> str:
-        """A conversation as its chat template writes it.
+    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
+        """A conversation as the chat template writes it.
 
         Args:
-            rounds: From the first on, at least one.
-            add_generation_prompt: Go on up to where the assistant is to speak.
+            messages: All messages from the first on, at least one.
+            add_generation_prompt: End with the header of the assistant's next message.
         """
         if not self.has_chat:
             raise ValueError(
@@ -175,7 +176,7 @@ class TextTokenizer:
             )
         variables = {
             **self.inner.special_tokens_map,
-            "messages": [dict(r) for r in rounds],
+            "messages": [dict(m) for m in messages],
             "tools": None,
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
@@ -191,23 +192,23 @@ class TextTokenizer:
 
 @functools.lru_cache(maxsize=4)
 def load_tokenizer(path_or_name: str, mask_token: str | None = None) -> TextTokenizer:
-    """The tokenizer of a folder or hub name; read once."""
+    """The tokenizer of a folder or hub name, cached."""
     return TextTokenizer(path_or_name, mask_token=mask_token)
 
 
 def cut_at_stops(text: str, stops: Sequence[str]) -> str:
-    """A text up to where the first of any stops begins."""
+    """A text up to the earliest of the stops."""
     return text[: min((text.index(s) for s in stops if s and s in text), default=len(text))]
 
 
 def check_room(prompt_length: int, gen_length: int, max_length: int | None, what: str) -> None:
-    """Raise ValueError if prompt and answer do not fit a model together.
+    """Raise ValueError if prompt and answer together exceed the positions of a model.
 
     Args:
-        prompt_length: Tokens of the prompt.
-        gen_length: Tokens of the answer, at most.
-        max_length: Positions that the model takes; any number when none.
-        what: Which prompt it is, for the error.
+        prompt_length: Number of tokens of the prompt.
+        gen_length: Maximum number of tokens of the answer.
+        max_length: Maximum number of positions of the model; None for no limit.
+        what: Name of the prompt in the error.
     """
     if max_length is None or prompt_length + gen_length <= max_length:
         return
@@ -235,13 +236,13 @@ def _read(path_or_name: str) -> Any:
         except (OSError, ValueError, RecursionError) as error:
             raise ValueError(f"{folder / 'tokenizer_config.json'} is not JSON: {error}") from error
         name = settings.get("tokenizer_class") if isinstance(settings, dict) else None
-        if isinstance(name, str) and name in SAME_AS:
-            kind = getattr(transformers, SAME_AS[name])
+        if isinstance(name, str) and name in EQUIVALENT_CLASSES:
+            kind = getattr(transformers, EQUIVALENT_CLASSES[name])
     try:
         tokenizer = kind.from_pretrained(path_or_name, trust_remote_code=False)
-        tokenizer.model_max_length = sys.maxsize  # only to warn by; lengths are checked by models
+        tokenizer.model_max_length = sys.maxsize  # models check lengths themselves
         return tokenizer
-    except Exception as error:  # tokenizers raises no other class for a file it cannot read
+    except Exception as error:  # tokenizers raises a bare Exception for a file it cannot read
         reason = (str(error) or repr(error)).splitlines()[0][:REASON_LENGTH]
         raise ValueError(
             f"cannot load tokenizer {path_or_name}: {reason}; pass the path of a folder with "
@@ -250,9 +251,9 @@ def _read(path_or_name: str) -> Any:
 
 
 def _is_path(path_or_name: str) -> bool:
-    """Is it written as no hub name can be? Those are `name` or `org/name`."""
-    is_written_so = path_or_name.startswith(("/", ".", "~")) or path_or_name.endswith("/")
-    return is_written_so or path_or_name.count("/") > 1
+    """Whether this cannot be a hub name, which is `name` or `org/name`."""
+    is_anchored = path_or_name.startswith(("/", ".", "~")) or path_or_name.endswith("/")
+    return is_anchored or path_or_name.count("/") > 1
 
 
 def _short(text: str) -> str:

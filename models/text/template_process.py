@@ -1,8 +1,8 @@
-"""The process that renders chat templates: a request a line on standard input, a reply a line back.
+"""The process that renders chat templates: a JSON request per line in, a JSON reply per line out.
 
-Run as a script by `chat_template.py`, with the folders of jinja2 and its parts as arguments; it
-imports nothing else of ours. A template may loop endlessly or double a text until memory ends, in
-more ways than can be listed; the kernel ends the process then, and nothing else is lost.
+`chat_template.py` runs this file as a script, with the folders of jinja2 and its dependencies as
+arguments; it imports nothing else. A template may loop endlessly or exhaust memory in more ways
+than can be listed. The kernel then kills this process, and only the rendering is lost.
 """
 
 import contextlib
@@ -14,13 +14,13 @@ import sys
 from typing import Any
 
 CPU_S = 2
-"""Seconds of computing for one conversation."""
+"""Limit of CPU time for one conversation."""
 MEMORY_MB = 512
-"""Address space."""
-MOST_CHARACTERS = 1 << 24
-"""Of what is rendered."""
+"""Limit of the address space."""
+MAX_CHARACTERS = 1 << 24
+"""Limit of the rendered text."""
 REASON_LENGTH = 200
-"""Characters of an error that are passed on."""
+"""Maximum length of an error that is passed on."""
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def _allow(seconds: int) -> None:
-    """So much more computing for this process, which the kernel ends at the next second."""
+    """Allow this process so much more CPU time, rounded up; after that the kernel kills it."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     until = int(used.ru_utime + used.ru_stime) + 1 + seconds
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
@@ -44,24 +44,24 @@ def _allow(seconds: int) -> None:
 def _answer(request: dict[str, Any]) -> dict[str, str]:
     try:
         text = _compile(request["template"]).render(request["variables"])
-    except Exception as error:  # whatever a template does wrong, jinja2's errors and Python's
+    except Exception as error:  # a template can raise anything, from jinja2 or Python
         reason = " ".join(f"{type(error).__name__}: {error}"[:REASON_LENGTH].split())
         return {"error": reason}
-    if len(text) > MOST_CHARACTERS:
-        return {"error": f"it gives {len(text)} characters, more than {MOST_CHARACTERS}"}
+    if len(text) > MAX_CHARACTERS:
+        return {"error": f"it gives {len(text)} characters, more than {MAX_CHARACTERS}"}
     return {"text": text}
 
 
 @functools.lru_cache(maxsize=8)
 def _compile(template: str) -> Any:
-    """A template in the environment that chat templates are written for, which transformers set."""
+    """Compile a template in the environment that chat templates expect, that of transformers."""
     from jinja2 import Environment, TemplateError, nodes
     from jinja2.ext import Extension, loopcontrols
     from jinja2.parser import Parser
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
     class Generation(Extension):
-        """`{% generation %}` marks what the assistant said; here it only says it."""
+        """`{% generation %}` marks the assistant's words; here it renders them unchanged."""
 
         tags = {"generation"}  # noqa: RUF012
 

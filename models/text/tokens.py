@@ -1,6 +1,6 @@
-"""What a folder's tokenizer files say about ids: which is MASK, which are special or unused.
+"""The vocabulary in a folder's tokenizer files: ids of tokens, MASK, special and unused tokens.
 
-Read as JSON and text, without building the tokenizer: no code of the folder's is needed or run.
+The files are read as JSON and text. The tokenizer is not built, and no code of the folder is run.
 """
 
 import json
@@ -13,25 +13,26 @@ from remask.models.checkpoints.folder import CheckpointError
 
 FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "added_tokens.json", "tokenizer_config.json")
 MASKS = ("[MASK]", "<mask>", "<|mask|>", "<|mdm_mask|>")
-"""Usual spellings, for tokenizers that do not say which of their tokens is MASK."""
+"""Usual mask tokens, for tokenizers that do not say which of their tokens is MASK."""
 ENDS = ("<|endoftext|>", "<|eot_id|>", "<|im_end|>")
-"""Tokens that models write to end an answer, though they are special."""
+"""Special tokens that may be revealed, because models end an answer with them."""
 UNUSED = re.compile(r"\[unused\d+\]")
 
 
 @dataclass(frozen=True)
-class Tokens:
-    """A tokenizer's ids."""
+class Vocabulary:
+    """The tokens of a tokenizer."""
 
     ids: dict[str, int]
-    """Every token's id; empty without tokenizer files."""
+    """Id of every token; empty for a folder without tokenizer files."""
     special: frozenset[str]
     mask: str | None
-    """The mask token, if the files name one or have one of the usual spelling."""
+    """The mask token that the files name, or else one of `MASKS` that is in the vocabulary."""
     end: str | None
+    """The end-of-sequence token."""
 
-    def excluded(self, vocab_size: int) -> tuple[int, ...]:
-        """Ids below vocab_size that are never revealed: special and unused; ends of answers may."""
+    def excluded_ids(self, vocab_size: int) -> tuple[int, ...]:
+        """Ids below vocab_size that are never revealed: unused ids, and special ids but ends."""
         if not self.ids:
             return ()
         ends = {*ENDS, self.end}
@@ -43,13 +44,13 @@ class Tokens:
 
 
 def tokenizer_files(folder: Path) -> list[Path]:
-    """Those of a folder's files that say what ids and prompts are, in a fixed order."""
+    """The tokenizer files that a folder has, in a fixed order."""
     names = (*FILES, "special_tokens_map.json", "chat_template.jinja", "merges.txt")
     return [folder / name for name in names if (folder / name).is_file()]
 
 
-def read_tokens(folder: Path) -> Tokens:
-    """Read whichever tokenizer files a folder has."""
+def read_vocabulary(folder: Path) -> Vocabulary:
+    """Read the tokenizer files that a folder has."""
     whole, vocab, added, settings, named = (
         _read(folder / name)
         for name in (
@@ -72,35 +73,43 @@ def read_tokens(folder: Path) -> Tokens:
             for key, value in (named | settings).items()
             if key.endswith("_token") and value is not None and not isinstance(value, bool)
         }
-        special |= {*roles.values(), *_more_special(named), *_more_special(settings)}
+        special |= {*roles.values(), *_extra_special(named), *_extra_special(settings)}
         if not all(type(i) is int and type(token) is str for token, i in ids.items()):
             raise TypeError("an id is not a whole number, or a token is not text")
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise CheckpointError(f"{folder}: its tokenizer files are damaged: {error!r}") from error
     mask = roles.get("mask_token") or next((x for x in MASKS if x in ids), None)
-    return Tokens(ids, frozenset(special), mask, roles.get("eos_token"))
+    return Vocabulary(ids, frozenset(special), mask, roles.get("eos_token"))
 
 
-def find_mask(folder: Path, tokens: Tokens, configured: Any = None) -> int:
-    """The mask token's id: what the config says, or else the tokenizer.
+def find_mask(folder: Path, vocabulary: Vocabulary, configured: Any = None) -> int:
+    """The id of the mask token.
 
-    Raises CheckpointError if neither does, naming the token that is missing.
+    Args:
+        folder: The folder of the model, for errors.
+        vocabulary: The tokens of its tokenizer.
+        configured: `mask_token_id` of its config.json, which takes precedence. Defaults to the
+            tokenizer's mask token.
+
+    Raises:
+        CheckpointError: Neither the config nor the tokenizer names a mask token.
     """
     if configured is not None:
         if type(configured) is not int:
             raise CheckpointError(f"{folder}: mask_token_id must be an id, got {configured!r}")
         return configured
-    if not tokens.ids:
+    if not vocabulary.ids:
         raise CheckpointError(
             f"{folder} does not say which id is MASK: config.json has no mask_token_id, and there "
             f"is no tokenizer beside it (any of {', '.join(FILES)})"
         )
-    if tokens.mask is None or tokens.mask not in tokens.ids:
-        which = f"its mask token {tokens.mask}" if tokens.mask else f"any of {', '.join(MASKS)}"
+    mask = vocabulary.mask
+    if mask is None or mask not in vocabulary.ids:
+        which = f"its mask token {mask}" if mask else f"any of {', '.join(MASKS)}"
         raise CheckpointError(
             f"{folder}: the tokenizer lacks {which}; add it, or set mask_token_id in config.json"
         )
-    return tokens.ids[tokens.mask]
+    return vocabulary.ids[mask]
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -116,7 +125,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _listed(path: Path) -> dict[str, int]:
-    """A token per line, as BERT has it."""
+    """The ids of a file with one token per line, as BERT has it."""
     if not path.is_file():
         return {}
     return {token: i for i, token in enumerate(path.read_text().rstrip("\n").split("\n"))}
@@ -129,13 +138,13 @@ def _model_ids(whole: dict[str, Any]) -> dict[str, int]:
     return vocab
 
 
-def _more_special(settings: dict[str, Any]) -> list[str]:
-    """Special tokens without a role of their own, under the name that the file's version has."""
-    found = []
+def _extra_special(settings: dict[str, Any]) -> list[str]:
+    """Special tokens without a role, under either of the names that file versions use."""
+    special = []
     for name in ("additional_special_tokens", "extra_special_tokens"):
-        more = settings.get(name) or []
-        found += map(_content, more.values() if isinstance(more, dict) else more)
-    return found
+        tokens = settings.get(name) or []
+        special += map(_content, tokens.values() if isinstance(tokens, dict) else tokens)
+    return special
 
 
 def _content(token: Any) -> str:

@@ -243,7 +243,10 @@ def test_no_variant_has_parameters():
         ({"variant": "gamma"}, "history.variant must be one of .* got 'gamma'"),
         ({"norm": "layer"}, "history.norm must be one of .* got 'layer'"),
         ({"rotation": "left"}, "history.rotation must be one of .* got 'left'"),
-        ({"variant": "absolute", "norm": "residual"}, "absolute turns the current state too"),
+        (
+            {"variant": "absolute", "norm": "residual"},
+            "absolute also rotates the current state, so it needs",
+        ),
     ],
 )
 def test_bad_settings_are_refused(settings, message):

@@ -44,9 +44,9 @@ def test_logits_are_qwens_both_ways_and_one_position_on(pair):
     everyone = torch.zeros(3, 1, 17, 17).masked_fill(~keep[:, None, None, :], -torch.inf)
     with torch.no_grad():
         plain = theirs(input_ids=ids, attention_mask=everyone).logits
-        found = model.logits(model.embed(ids), attention_mask=keep)
+        actual = model.logits(model.embed(ids), attention_mask=keep)
     expected = torch.cat([plain[:, :1], plain[:, :-1]], 1)
-    torch.testing.assert_close(found[keep], expected[keep], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(actual[keep], expected[keep], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -59,8 +59,8 @@ def test_padding_changes_nothing(side):
     keep = torch.cat(keep, 1)
     with torch.no_grad():
         alone = model.logits(model.embed(ids))
-        found = model.logits(model.embed(torch.cat(tokens, 1)), attention_mask=keep)
-    torch.testing.assert_close(found[keep].view_as(alone), alone, rtol=1e-5, atol=1e-5)
+        actual = model.logits(model.embed(torch.cat(tokens, 1)), attention_mask=keep)
+    torch.testing.assert_close(actual[keep].view_as(alone), alone, rtol=1e-5, atol=1e-5)
 
 
 def small():
@@ -126,7 +126,7 @@ def test_the_default_has_dream_7bs_tensors():
         ({"intermediate_size": 40}, r"gate_proj.weight is \[48, 32\], the config says \[40, 32\]"),
     ],
 )
-def test_a_config_that_cannot_be_is_refused(tmp_path, changes, message):
+def test_an_invalid_config_is_refused(tmp_path, changes, message):
     folder = write_folder(tmp_path / "x", DREAM, small().state_dict())
     (folder / "config.json").write_text(json.dumps(DREAM | changes))
     with pytest.raises(CheckpointError, match=message):

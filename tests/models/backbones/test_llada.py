@@ -75,8 +75,8 @@ def test_logits_are_llamas_with_attention_both_ways(tied):
     everyone = torch.zeros(3, 1, 17, 17).masked_fill(~keep[:, None, None, :], -torch.inf)
     with torch.no_grad():
         expected = llama_of(model)(input_ids=ids, attention_mask=everyone).logits
-        found = model.logits(model.embed(ids), attention_mask=keep)
-    torch.testing.assert_close(found[keep], expected[keep], rtol=1e-5, atol=1e-5)
+        actual = model.logits(model.embed(ids), attention_mask=keep)
+    torch.testing.assert_close(actual[keep], expected[keep], rtol=1e-5, atol=1e-5)
 
 
 def test_padding_changes_nothing():
@@ -86,8 +86,8 @@ def test_padding_changes_nothing():
     keep = torch.arange(15) < 10
     with torch.no_grad():
         alone = model.logits(model.embed(ids))
-        found = model.logits(model.embed(padded), attention_mask=keep.expand(2, 15))
-    torch.testing.assert_close(found[:, :10], alone, rtol=1e-5, atol=1e-5)
+        actual = model.logits(model.embed(padded), attention_mask=keep.expand(2, 15))
+    torch.testing.assert_close(actual[:, :10], alone, rtol=1e-5, atol=1e-5)
 
 
 def test_the_default_is_llada_8b_tensor_by_tensor():
@@ -126,6 +126,6 @@ def test_too_many_positions_are_refused():
         ({"n_layers": 0}, r"n_layers must lie in \[1, 4194304\], got 0"),
     ],
 )
-def test_a_shape_that_cannot_be_is_refused(changes, message):
+def test_an_invalid_shape_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         LladaConfig(**SMALL | changes)

@@ -56,11 +56,13 @@ def test_it_gives_llamas_logits_for_codes_and_mask_and_nothing_else(tied):
     everyone = torch.zeros(3, 1, 17, 17).masked_fill(~keep[:, None, None, :], -torch.inf)
     with torch.no_grad():
         expected = llama_of(model)(input_ids=ids, attention_mask=everyone).logits
-        found = model.logits(model.embed(ids), attention_mask=keep)
-    said = codes_and_mask(model)
-    torch.testing.assert_close(found[keep][:, said], expected[keep][:, said], rtol=1e-5, atol=1e-5)
-    others = torch.ones(60, dtype=torch.bool).index_fill_(0, said, False)
-    assert bool((found[..., others] == -torch.inf).all())
+        actual = model.logits(model.embed(ids), attention_mask=keep)
+    predicted = codes_and_mask(model)
+    torch.testing.assert_close(
+        actual[keep][:, predicted], expected[keep][:, predicted], rtol=1e-5, atol=1e-5
+    )
+    others = torch.ones(60, dtype=torch.bool).index_fill_(0, predicted, False)
+    assert bool((actual[..., others] == -torch.inf).all())
 
 
 def test_a_published_folder_gives_llamas_logits(tmp_path):
@@ -70,9 +72,11 @@ def test_a_published_folder_gives_llamas_logits(tmp_path):
     loaded, ids = load(folder), torch.tensor([[5, 126349, 126356, 134547, 126084, 126336]])
     with torch.no_grad():
         expected = llama_of(model)(input_ids=ids, attention_mask=torch.zeros(1, 1, 6, 6)).logits
-        found = loaded.logits(loaded.embed(ids))
-    said = torch.tensor([126336, *range(126356, 134548)])
-    torch.testing.assert_close(found[..., said], expected[..., said], rtol=1e-5, atol=1e-5)
+        actual = loaded.logits(loaded.embed(ids))
+    predicted = torch.tensor([126336, *range(126356, 134548)])
+    torch.testing.assert_close(
+        actual[..., predicted], expected[..., predicted], rtol=1e-5, atol=1e-5
+    )
     assert loaded.kind == "lumina"
     assert int(loaded.allowed_ids.sum()) == 8192
 

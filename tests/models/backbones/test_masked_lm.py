@@ -73,11 +73,11 @@ def test_logits_are_transformers_own(pair):
     ids, keep = padded("right")
     with torch.no_grad():
         expected = theirs(input_ids=ids, attention_mask=keep.long()).logits
-        found = model.logits(model.embed(ids), attention_mask=keep)
+        actual = model.logits(model.embed(ids), attention_mask=keep)
         expected_whole = theirs(input_ids=ids[:1]).logits
         whole = model.logits(model.embed(ids[:1]))
-    assert found.std() > 0.1
-    torch.testing.assert_close(found[keep], expected[keep], rtol=1e-5, atol=1e-5)
+    assert actual.std() > 0.1
+    torch.testing.assert_close(actual[keep], expected[keep], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(whole, expected_whole, rtol=1e-5, atol=1e-5)
 
 
@@ -86,9 +86,9 @@ def test_padding_changes_nothing(pair, side):
     model = pair[1]
     ids, keep = padded(side)
     with torch.no_grad():
-        found = model.logits(model.embed(ids), attention_mask=keep)
+        actual = model.logits(model.embed(ids), attention_mask=keep)
         alone = model.logits(model.embed(ids[1:, keep[1]]))
-    torch.testing.assert_close(found[1:, keep[1]], alone, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(actual[1:, keep[1]], alone, rtol=1e-5, atol=1e-5)
 
 
 def test_it_starts_from_its_own_function_and_revises(pair):
@@ -117,9 +117,9 @@ def test_bfloat16_is_finite_and_near(pair, tmp_path):
     assert {x.dtype for x in model.parameters()} == {torch.bfloat16}
     ids, keep = padded("right")
     with torch.no_grad():
-        found = model.logits(model.embed(ids), attention_mask=keep)[keep].float()
+        actual = model.logits(model.embed(ids), attention_mask=keep)[keep].float()
         exact = pair[1].logits(pair[1].embed(ids), attention_mask=keep)[keep]
-    assert (found - exact).abs().mean() < 0.05 * exact.abs().mean()
+    assert (actual - exact).abs().mean() < 0.05 * exact.abs().mean()
 
 
 def test_an_adapter_goes_on_its_blocks_and_merges(pair):
@@ -166,7 +166,7 @@ def test_old_files_with_other_heads_and_names_are_read(tmp_path):
         save_file(old, path)
 
 
-def test_modernberts_first_configs_are_read_alike(tmp_path):
+def test_the_first_modernbert_configs_are_read_too(tmp_path):
     angles = {"full_attention": 5000.0, "sliding_attention": 300.0}
     rope = {name: {"rope_type": "default", "rope_theta": x} for name, x in angles.items()}
     theirs = publish(tmp_path, "modernbert", rope_parameters=rope)
@@ -224,7 +224,7 @@ def test_a_new_one_can_be_made_from_a_recipe():
         ({"mask_token_id": 64}, "mask_token_id must lie below vocab_size 64, got 64"),
     ],
 )
-def test_a_config_that_cannot_be_is_refused(tmp_path, changes, message):
+def test_an_invalid_config_is_refused(tmp_path, changes, message):
     publish(tmp_path, "bert")
     settings = json.loads((tmp_path / "config.json").read_text()) | changes
     (tmp_path / "config.json").write_text(json.dumps(settings))

@@ -245,7 +245,7 @@ def test_a_folder_that_may_not_be_read_is_named(folder):
 
 
 @pytest.mark.parametrize("kind", [[1], {"a": 1}, 5, None, "chess"])
-def test_a_kind_that_is_no_backbone_is_named(kind):
+def test_an_unknown_kind_is_named(kind):
     with pytest.raises(ValueError, match="model: kind must be one of .*, got "):
         create({"kind": kind})
 

@@ -55,11 +55,11 @@ def test_a_published_llada_gives_llamas_logits_with_padding(folder):
     everyone = torch.zeros(3, 1, 17, 17).masked_fill(~keep[:, None, None, :], -torch.inf)
     with torch.no_grad():
         expected = llama_of(llada())(input_ids=ids, attention_mask=everyone).logits
-        found = model.logits(model.embed(ids), attention_mask=keep)
+        actual = model.logits(model.embed(ids), attention_mask=keep)
         alone = model.logits(model.embed(ids[2:, 4:]))
-    assert found.shape == (3, 17, 64)
-    torch.testing.assert_close(found[keep], expected[keep], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(found[2:, 4:], alone, rtol=1e-5, atol=1e-5)
+    assert actual.shape == (3, 17, 64)
+    torch.testing.assert_close(actual[keep], expected[keep], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(actual[2:, 4:], alone, rtol=1e-5, atol=1e-5)
 
 
 def test_a_tied_head_is_the_embedding_even_where_it_is_saved(tmp_path):
@@ -285,6 +285,6 @@ def test_pickles_alone_are_refused(tmp_path):
         ({"mask_token_id": "MASK"}, "mask_token_id must be an id, got 'MASK'"),
     ],
 )
-def test_a_config_that_cannot_be_is_refused(folder, changes, message):
+def test_an_invalid_config_is_refused(folder, changes, message):
     edit(folder, **changes)
     refuse(folder, message)

@@ -111,8 +111,8 @@ def test_checking_a_model_first_leaves_its_random_weights_as_they_were():
     torch.manual_seed(0)
     expected = LladaMDM(LladaConfig(**LLADA_SMALL)).state_dict()
     torch.manual_seed(0)
-    found = build(lambda: LladaMDM(LladaConfig(**LLADA_SMALL))).state_dict()
-    assert all(torch.equal(found[name], x) for name, x in expected.items())
+    actual = build(lambda: LladaMDM(LladaConfig(**LLADA_SMALL))).state_dict()
+    assert all(torch.equal(actual[name], x) for name, x in expected.items())
 
 
 @pytest.mark.parametrize("value", HUGE)

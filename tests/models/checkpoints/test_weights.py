@@ -45,7 +45,7 @@ class Tied(nn.Module):
         self.out.weight = self.embed.weight
 
 
-def test_what_is_shared_is_stored_once_under_either_name(tmp_path):
+def test_a_shared_tensor_is_stored_once_under_either_name(tmp_path):
     model = Tied()
     tensors = unique_tensors(model)
     assert list(tensors) == ["embed.weight", "out.bias"]

@@ -42,13 +42,13 @@ def test_absorbing_reveals_what_llada_does(positions, steps, block_length):
     backbone, logits, tokens = static_beliefs(1, positions)
     policy = Absorbing(block_length=block_length)
     out = revise(backbone, tokens, policy=policy, max_steps=steps)
-    found = [
+    actual = [
         set((action[0] == Action.REVEAL).nonzero().flatten().tolist()) for action in out.actions
     ]
     plan = llada_order(logits, positions, steps, block_length)
     while plan and not plan[-1]:
         plan.pop()  # we stop when nothing is masked
-    assert found == plan
+    assert actual == plan
     assert torch.equal(out.tokens[0], logits[:, 1:].argmax(-1) + 1)
     assert out.stats.remasked.tolist() == [0]
 
@@ -141,8 +141,8 @@ def test_remdm_keeps_to_the_share_its_schedule_says_is_visible(policy, shares):
     """Re-masking and revealing must balance: worked out by hand from α at each step's end."""
     backbone, _, tokens = static_beliefs(300, 40)
     out = revise(backbone, tokens, policy=policy, max_steps=8)
-    found = [(state != M).double().mean().item() for state in out.trajectory[1:]]
-    assert found == pytest.approx(shares, abs=0.025)  # five standard errors at n = 12,000
+    actual = [(state != M).double().mean().item() for state in out.trajectory[1:]]
+    assert actual == pytest.approx(shares, abs=0.025)  # five standard errors at n = 12,000
 
 
 @pytest.mark.parametrize("steps", [20, 40, 60, 100, 200])

@@ -69,8 +69,8 @@ def test_draws_follow_the_tempered_truncated_distribution(temperature, top_p):
     out = read(logits, [[M] * 100] * 400, sampling=Sampling(temperature=temperature, top_p=top_p))
     expected = probs ** (1 / temperature) * torch.tensor([1, 1, top_p > 0.8, top_p > 0.95])
     expected = expected / expected.sum()
-    found = torch.bincount(out.candidate.flatten(), minlength=5)[1:] / 40_000
-    assert (found - expected).abs().max() < 0.012  # five standard errors at n = 40,000
+    actual = torch.bincount(out.candidate.flatten(), minlength=5)[1:] / 40_000
+    assert (actual - expected).abs().max() < 0.012  # five standard errors at n = 40,000
 
 
 def test_truncated_probabilities_are_those_drawn_from():

@@ -23,7 +23,7 @@ def wrong_at(cells, positions, vocab=4):
     return Scripted(script, vocab)
 
 
-def test_first_what_is_wrong_is_masked_then_it_is_filled_on_a_cosine():
+def test_wrong_cells_are_masked_and_then_filled_on_a_cosine_schedule():
     positions, cells = 40, range(0, 20)
     out = revise(
         wrong_at(cells, positions),
@@ -45,7 +45,7 @@ def test_few_cells_take_no_more_steps_than_they_need():
     out = revise(
         wrong_at([3], 6), torch.ones(1, 6).long(), policy=TwoPhase(sampling=GREEDY), max_steps=16
     )
-    assert out.stats.steps.tolist() == [3]  # found, nothing more, filled
+    assert out.stats.steps.tolist() == [3]  # re-mask, find nothing more, fill
     assert out.tokens[0].tolist() == [1, 1, 1, 2, 1, 1]
 
 

@@ -49,8 +49,8 @@ def test_instruction_and_source_are_told_by_ids(source_in):
     row = FRAMED.row([17, 18, 20, 21, 22, 19], SOURCE, TARGET, source_in)
     ids = row.wrong[None]
     assert FRAMED.instruction(ids)[0].nonzero()[:, 0].tolist() == [2, 3, 4]
-    found = ids[FRAMED.source_cells(ids)]
-    assert found.tolist() == [10, 11, 12, 13]
+    actual = ids[FRAMED.source_cells(ids)]
+    assert actual.tolist() == [10, 11, 12, 13]
     masked = torch.where(row.editable, 9, row.wrong)[None]  # as the canvas is when all is masked
     assert torch.equal(FRAMED.source_cells(masked), FRAMED.source_cells(ids))
     if source_in == "canvas":
@@ -73,10 +73,10 @@ def test_a_row_without_text_reads_as_the_unconditional_row(words, source_in):
 
 def test_a_row_without_an_instruction_is_refused():
     """As where the model's layout has another mark before it than the rows have."""
-    found = FRAMED.row([17, 18, 20, 19], SOURCE, TARGET, "canvas").target
-    mute = FRAMED.row([17, 16, 20, 19], SOURCE, TARGET, "canvas").target
+    actual = FRAMED.row([17, 18, 20, 19], SOURCE, TARGET, "canvas").target
+    without_instruction = FRAMED.row([17, 16, 20, 19], SOURCE, TARGET, "canvas").target
     with pytest.raises(ValueError, match="row 1 has no instruction to leave out.*text_begin_id 18"):
-        FRAMED.without_text(torch.stack([found, mute]))
+        FRAMED.without_text(torch.stack([actual, without_instruction]))
 
 
 def test_luminas_row_of_512_pixels():

@@ -77,7 +77,7 @@ def test_a_source_in_the_canvas_cannot_be_absent(model):
 
 def guided_logits(model, ids, short, states, text, image):
     """Three passes on three inputs, written out; [cells, V]."""
-    (tokens, editable), (unsaid, short_editable) = ids, short
+    (tokens, editable), (no_text_ids, short_editable) = ids, short
     said = states[0].update(tokens)
     blind = said.clone()
     cells = LAYOUT.image.is_code(tokens) | (tokens == model.mask_id)
@@ -85,7 +85,7 @@ def guided_logits(model, ids, short, states, text, image):
     cells[:, first_end:] = False
     blind[cells] = model.token_embedding[model.mask_id]
     plain = model.logits(said)[editable]
-    no_text = model.logits(states[1].update(unsaid))[short_editable]
+    no_text = model.logits(states[1].update(no_text_ids))[short_editable]
     no_image = model.logits(blind)[editable]
     ruled_out = plain == -torch.inf
     moved = plain + text * (plain - no_text) + image * (plain - no_image)
@@ -100,7 +100,7 @@ def test_every_step_is_guided_away_from_both_unconditional_rows(model, source_in
     words = NO_WORDS if source_in == "prompt" else NO_WORDS[:1]
     (tokens, editable), _ = edit(source_in, masked=(1, 4))
     short = LAYOUT.row(words, SOURCE, SOURCE, source_in)
-    unsaid, short_editable = short.wrong[None].clone(), short.editable[None]
+    no_text_ids, short_editable = short.wrong[None].clone(), short.editable[None]
     history = HistoryConfig(variant="hr+decay+her", decay=0.5, norm="rms", positions=positions)
     states = [HistoryState(history, model.token_embedding, x) for x in (editable, short_editable)]
     out = revise(
@@ -114,8 +114,8 @@ def test_every_step_is_guided_away_from_both_unconditional_rows(model, source_in
     )
     for step in range(3):
         current = out.trajectory[step][editable].long()
-        unsaid[short_editable] = current
-        rows = (out.trajectory[step].long(), editable), (unsaid, short_editable)
+        no_text_ids[short_editable] = current
+        rows = (out.trajectory[step].long(), editable), (no_text_ids, short_editable)
         logits = guided_logits(model, *rows, states, text=1.5, image=0.7)
         is_masked = current == model.mask_id
         doubt = logits[:, model.mask_id] - logits.gather(1, current[:, None])[:, 0]
@@ -141,16 +141,16 @@ def test_guidance_changes_what_is_decoded(model):
 
 
 @torch.no_grad()
-def test_what_is_taken_out_leaves_no_trace(model):
+def test_removed_positions_leave_no_trace(model):
     ids = torch.randint(0, 39, (3, 12))
     kept = torch.rand(3, 12) < 0.6
     attention_mask = torch.ones(3, 12, dtype=torch.bool)
     attention_mask[2, 9:] = False
-    found = hidden_of_kept(model, model.embed(ids), kept, attention_mask)
+    actual = hidden_of_kept(model, model.embed(ids), kept, attention_mask)
     for i in range(3):
         there = kept[i] & attention_mask[i]
         alone = model.hidden(model.embed(ids[i][there][None]))[0]
-        torch.testing.assert_close(found[i][there], alone, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(actual[i][there], alone, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(

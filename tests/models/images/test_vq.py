@@ -99,7 +99,7 @@ def test_a_fingerprint_follows_the_weights(tokenizer, tmp_path):
         (torch.full((1, 3, 8, 8), torch.nan), r"must lie in \[0, 1\], got values in \[nan"),
     ],
 )
-def test_what_is_no_picture_is_refused(tokenizer, images, message):
+def test_invalid_images_are_refused(tokenizer, images, message):
     with pytest.raises(ValueError, match=message):
         tokenizer.encode(images)
 

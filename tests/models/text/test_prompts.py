@@ -121,8 +121,8 @@ def test_a_class_that_comes_as_code_is_read_by_its_twin(tmp_path):
     }
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     (tmp_path / "tokenization_dream.py").write_text("raise SystemExit('it ran')")
-    found = load_tokenizer(str(tmp_path))
-    assert (found.mask_id, found.encode("ba")) == (3, [1, 0])
+    actual = load_tokenizer(str(tmp_path))
+    assert (actual.mask_id, actual.encode("ba")) == (3, [1, 0])
 
 
 def test_room_for_an_answer():
@@ -156,6 +156,6 @@ def test_a_path_that_is_not_there_is_not_looked_for_on_the_hub(name):
         load_tokenizer(name)
 
 
-def test_text_that_is_none_is_refused(tokenizer):
+def test_text_that_is_not_unicode_is_refused(tokenizer):
     with pytest.raises(ValueError, match=r"tokenizer .* cannot read 'half \\ud800'"):
         tokenizer.encode("half \ud800")
