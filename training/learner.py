@@ -137,12 +137,12 @@ class Learner(nn.Module):
 
     def _check_said(self, batch: Batch, where: Tensor) -> None:
         """Raise ValueError for targets that the head has no probability for."""
-        unsaid = where & ~self.backbone.is_predictable(batch.target)
-        if unsaid.any():
-            row, position = unsaid.nonzero()[0].tolist()
+        unpredictable = where & ~self.backbone.is_predictable(batch.target)
+        if unpredictable.any():
+            row, position = unpredictable.nonzero()[0].tolist()
             raise ValueError(
                 f"row {int(batch.row_ids[row])} is editable at position {position}, where its "
-                f"target is {int(batch.target[row, position])}; a {self.backbone.kind} cannot say "
+                f"target is {int(batch.target[row, position])}; a {self.backbone.kind} cannot predict "
                 "that id. Build shards whose layout is the model's"
             )
 
