@@ -142,8 +142,8 @@ class Learner(nn.Module):
             row, position = unpredictable.nonzero()[0].tolist()
             raise ValueError(
                 f"row {int(batch.row_ids[row])} is editable at position {position}, where its "
-                f"target is {int(batch.target[row, position])}; a {self.backbone.kind} cannot predict "
-                "that id. Build shards whose layout is the model's"
+                f"target is {int(batch.target[row, position])}; a {self.backbone.kind} cannot "
+                "predict that id. Build shards whose layout is the model's"
             )
 
 
