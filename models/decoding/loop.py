@@ -4,13 +4,13 @@ import torch
 from torch import Tensor
 
 from remask.models.backbones.backbone import Backbone
+from remask.models.decoding.active_rows import ActiveRows
 from remask.models.decoding.beliefs import Contrast, read_beliefs
-from remask.models.decoding.policy import DecodeState, Observation, Policy
+from remask.models.decoding.policy import Observation, Policy
 from remask.models.decoding.revision import Action, Recorder, Revision, join
 from remask.models.decoding.revision_rule import RevisionPolicy
 from remask.models.history import HistoryConfig, HistoryState
 from remask.models.images.guidance import Guidance, Guide
-from remask.models.noise import KeyedNoise
 from remask.models.ranges import Range, check_number
 
 
@@ -95,7 +95,7 @@ def _revise_batch(
     row_ids: Tensor,
 ) -> Revision:
     past = HistoryState(history, backbone.token_embedding, editable)
-    rows = _ActiveRows(tokens, editable, attention_mask, row_ids, past)
+    rows = ActiveRows(tokens, editable, attention_mask, row_ids, past)
     if guidance is not None:
         without_text = HistoryState(history, backbone.token_embedding, editable)
         rows.guide = Guide(guidance, backbone, without_text)
@@ -122,71 +122,8 @@ def _revise_batch(
     return recorder.finish(left_masked)
 
 
-class _ActiveRows:
-    """The rows still being decoded; `index` holds their positions in the batch."""
-
-    def __init__(
-        self,
-        tokens: Tensor,
-        editable: Tensor,
-        attention_mask: Tensor | None,
-        row_ids: Tensor,
-        history: HistoryState,
-    ) -> None:
-        self.index = torch.arange(tokens.shape[0], device=tokens.device)
-        self.tokens = self.start = tokens
-        self.editable = editable
-        self.attention_mask = attention_mask
-        self.row_ids = row_ids
-        self.history = history
-        self.idle_steps = torch.zeros_like(self.index)
-        self.revealed_with = torch.zeros(tokens.shape, device=tokens.device)
-        self.times_remasked = torch.zeros_like(tokens)
-        self.guide: Guide | None = None
-
-    def is_masked(self, mask_id: int) -> Tensor:
-        return self.editable & (self.tokens == mask_id)
-
-    def state(self, mask_id: int, step: int, max_steps: int, seed: int) -> DecodeState:
-        is_masked = self.is_masked(mask_id)
-        return DecodeState(
-            tokens=self.tokens,
-            start=self.start,
-            editable=self.editable,
-            is_masked=is_masked,
-            is_visible=self.editable & ~is_masked,
-            idle_steps=self.idle_steps,
-            revealed_with=self.revealed_with,
-            times_remasked=self.times_remasked,
-            step=step,
-            max_steps=max_steps,
-            mask_id=mask_id,
-            noise=KeyedNoise(seed, step, self.row_ids),
-        )
-
-    def clear_history(self) -> None:
-        """Forget all past states; the current one becomes the first."""
-        self.history.clear()
-        if self.guide is not None:
-            self.guide.clear()
-
-    def keep(self, is_kept: Tensor) -> None:
-        """Drop all rows but these, bool [B]."""
-        if is_kept.all():
-            return
-        for name in ("index", "tokens", "start", "editable", "row_ids", "idle_steps"):
-            setattr(self, name, getattr(self, name)[is_kept])
-        self.revealed_with = self.revealed_with[is_kept]
-        self.times_remasked = self.times_remasked[is_kept]
-        if self.attention_mask is not None:
-            self.attention_mask = self.attention_mask[is_kept]
-        self.history.select(is_kept)
-        if self.guide is not None:
-            self.guide.select(is_kept)
-
-
 def _observe(
-    backbone: Backbone, rows: _ActiveRows, policy: Policy, step: int, max_steps: int, seed: int
+    backbone: Backbone, rows: ActiveRows, policy: Policy, step: int, max_steps: int, seed: int
 ) -> tuple[Observation, Tensor | int]:
     """Run the model on the current state and its past.
 
@@ -217,7 +154,7 @@ def _observe(
 
 
 def _apply(
-    rows: _ActiveRows,
+    rows: ActiveRows,
     recorder: Recorder,
     observation: Observation,
     remask: Tensor,

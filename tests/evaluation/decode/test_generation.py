@@ -6,7 +6,12 @@ import itertools
 import pytest
 import torch
 
-from remask.evaluation.decode.generation import generate, milestones, padded_length
+from remask.evaluation.decode.generation import (
+    fit_to_masks,
+    generate,
+    milestones,
+    padded_length,
+)
 from remask.evaluation.decoder import Decoder
 from remask.models import LladaConfig, LladaMDM, revise
 from tests.text_folders import MASK, VOCABULARY, lively
@@ -89,3 +94,19 @@ def test_what_happened_is_counted(model):
 def test_milestones_end_with_the_last_step_and_a_closing_one():
     assert milestones(16) == [2, 4, 6, 8, 10, 12, 14, 16, 17]
     assert milestones(3) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings", "steps"),
+    [
+        ("absorbing", {}, 8),
+        ("remdm", {}, 8),
+        ("p2", {}, 8),
+        ("two_phase", {}, 7),
+        ("revision", {"reveal_count": 1}, 7),
+    ],
+)
+def test_a_policy_that_may_leave_masks_keeps_a_pass_for_the_closing_step(policy, settings, steps):
+    decoder = Decoder(policy=policy, settings=settings)
+    assert fit_to_masks(decoder, 8).max_steps == steps
+    assert fit_to_masks(dataclasses.replace(decoder, max_steps=5), 8).max_steps == 5
