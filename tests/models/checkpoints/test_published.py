@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from remask.kernels import Segments
 from remask.models import (
     CheckpointError,
     HistoryConfig,
@@ -192,15 +193,12 @@ def check_own_function(model):
     """With `norm: match` and no past, the logits are the plain model's, bit for bit."""
     torch.manual_seed(0)
     ids = torch.randint(0, 60, (2, 15))
-    weight, (batch, positions) = model.token_embedding, ids.shape
-    none = torch.zeros(batch, positions, dtype=torch.long)
+    weight = model.token_embedding
     with torch.no_grad():
         plain = model.logits(model.embed(ids))
         decoding = HistoryState(model.history, weight).update(ids)
-        rows = (ids, ids, none, none, torch.zeros(batch, dtype=torch.long))
-        training = encode_rows(
-            weight, *rows, mask_id=model.mask_id, horizon=6, config=model.history
-        )
+        still = Segments(ids[None], ids.new_zeros(0, *ids.shape), ids.new_zeros(len(ids)))
+        training = encode_rows(weight, still, horizon=6, config=model.history)
         for embeds in (decoding, training):
             assert torch.equal(model.logits(embeds.to(weight.dtype)), plain)
 
