@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from remask.evaluation.judges.equivalence import Checker
-from remask.pipeline.benchmarks.records import last_boxed
+from remask.pipeline.benchmarks.math import last_boxed
 
 Preset = Literal["math", "gsm8k"]
 

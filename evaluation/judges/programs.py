@@ -4,8 +4,8 @@ import ast
 import re
 
 from remask.evaluation.sandbox.run import Limits, Outcome, run_python
-from remask.pipeline.benchmarks.records import CompletionTask, ProgramTask
-from remask.pipeline.benchmarks.text import BEGIN, DONE
+from remask.pipeline.benchmarks.humaneval import CompletionTask
+from remask.pipeline.benchmarks.mbpp import BEGIN, DONE, ProgramTask
 
 STOPS = (DONE, "<|endoftext|>", "<|eot_id|>", "<|im_end|>")
 """Where a response ends, whatever follows; [DONE] closes the few-shot examples of MBPP."""

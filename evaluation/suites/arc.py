@@ -17,8 +17,8 @@ from remask.evaluation.suites.arc_generation import WORKED, listed
 from remask.evaluation.suites.text_suite import Question, TextSuite
 from remask.models import Backbone
 from remask.models.text.prompts import check_room
-from remask.pipeline.benchmarks.records import read_arc
-from remask.pipeline.benchmarks.text import ARC, QUESTION
+from remask.pipeline.benchmarks.arc import ARC, read_arc
+from remask.pipeline.benchmarks.task import QUESTION
 
 SCHEMA = pa.schema(
     {

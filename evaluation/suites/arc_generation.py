@@ -9,8 +9,7 @@ from remask.evaluation.judges.choices import parse_choice
 from remask.evaluation.suite import register
 from remask.evaluation.suites.generation_suite import GenerationSuite, Judge, Verdict
 from remask.evaluation.suites.text_suite import Question
-from remask.pipeline.benchmarks.records import ChoiceQuestion, read_arc
-from remask.pipeline.benchmarks.text import ARC
+from remask.pipeline.benchmarks.arc import ARC, ChoiceQuestion, read_arc
 
 
 @register

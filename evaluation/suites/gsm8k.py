@@ -8,8 +8,7 @@ from remask.evaluation.judges.answers import Preset
 from remask.evaluation.suite import register
 from remask.evaluation.suites.answer_suite import AnswerSuite
 from remask.evaluation.suites.text_suite import Question
-from remask.pipeline.benchmarks.records import WordProblem, read_gsm8k
-from remask.pipeline.benchmarks.text import GSM8K
+from remask.pipeline.benchmarks.gsm8k import GSM8K, WordProblem, read_gsm8k
 
 
 @register

@@ -9,7 +9,7 @@ from remask.evaluation.sandbox.run import Outcome
 from remask.evaluation.suite import register
 from remask.evaluation.suites.program_suite import ProgramSuite
 from remask.evaluation.suites.text_suite import Question
-from remask.pipeline.benchmarks.records import CompletionTask, read_humaneval
+from remask.pipeline.benchmarks.humaneval import HUMANEVAL, CompletionTask, read_humaneval
 
 
 @register
@@ -18,12 +18,9 @@ class HumanEvalSuite(ProgramSuite):
     """Tasks of HumanEval: without a chat the model goes on where the prompt ends."""
 
     kind: ClassVar[str] = "humaneval"
-    plain_template: ClassVar[str] = "{question}"
+    plain_template: ClassVar[str] = HUMANEVAL.plain_template
     plain_stops: ClassVar[tuple[str, ...]] = ("\nclass ", "\ndef ", "\n#", "\nif __name__", "\n```")
-    chat_template: ClassVar[str] = (
-        "Complete this Python function, and write all of it in one block of code.\n\n"
-        "```python\n{question}\n```"
-    )
+    chat_template: ClassVar[str] = HUMANEVAL.chat_template
 
     data: str = "openai/openai_humaneval"
 
@@ -40,7 +37,7 @@ class HumanEvalSuite(ProgramSuite):
 def _question(task: CompletionTask) -> Question:
     return Question(
         sample_id=task.task_id,
-        text=task.prompt,
-        worked=f"```python\n{task.prompt}{task.reference}```",
+        text=HUMANEVAL.ask(task),
+        worked=HUMANEVAL.solve(task),
         record=task,
     )

@@ -8,8 +8,7 @@ from remask.evaluation.judges.answers import Preset
 from remask.evaluation.suite import register
 from remask.evaluation.suites.answer_suite import AnswerSuite
 from remask.evaluation.suites.text_suite import Question
-from remask.pipeline.benchmarks.records import MathProblem, read_math
-from remask.pipeline.benchmarks.text import MATH
+from remask.pipeline.benchmarks.math import MATH, MathProblem, read_math
 
 
 @register

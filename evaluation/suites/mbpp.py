@@ -9,8 +9,7 @@ from remask.evaluation.sandbox.run import Outcome
 from remask.evaluation.suite import register
 from remask.evaluation.suites.program_suite import ProgramSuite
 from remask.evaluation.suites.text_suite import Question
-from remask.pipeline.benchmarks.records import ProgramTask, read_mbpp
-from remask.pipeline.benchmarks.text import DONE, MBPP
+from remask.pipeline.benchmarks.mbpp import DONE, MBPP, ProgramTask, read_mbpp
 
 
 @register

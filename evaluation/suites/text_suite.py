@@ -2,7 +2,7 @@
 
 The prompt is some worked examples, then the question, either as a conversation by the tokenizer's
 chat template or as one text. Wordings are ours, those of training rows where a benchmark is trained
-on (`pipeline/benchmarks/text.py`); a recipe may give another `template`.
+on (`pipeline/benchmarks/`); a recipe may give another `template`.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from remask.evaluation.decoder import Decoder
 from remask.models import Backbone
 from remask.models.text.prompts import Message, TextTokenizer, load_tokenizer
-from remask.pipeline.benchmarks.text import QUESTION
+from remask.pipeline.benchmarks.task import QUESTION
 from remask.pipeline.runtime.storage import absolute_if_here
 
 
@@ -30,7 +30,7 @@ class Question:
     worked: str
     """Its solution, as a worked example shows it."""
     record: Any
-    """The row it comes from: a frozen dataclass of `pipeline/benchmarks/records.py`."""
+    """The row it comes from: a frozen dataclass of `pipeline/benchmarks/`."""
     subject: str | None = None
     level: int | None = None
 

@@ -1,1 +1,1 @@
-"""Text benchmarks: records, prompts and answers, one file per benchmark."""
+"""Text benchmarks, one per file: its record, its reader, its prompt and its answer format."""

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 
 from remask.models.text.prompts import TextTokenizer, load_tokenizer
-from remask.pipeline.benchmarks.records import load_from_hub
-from remask.pipeline.benchmarks.text import Benchmark, read_fields
+from remask.pipeline.benchmarks.reading import load_from_hub
+from remask.pipeline.benchmarks.training import Benchmark, TrainingSet, read_fields
 from remask.pipeline.format.rows import Examples, Vocabulary, hash_share, pad
 from remask.pipeline.runtime.jsonl import first_fault
 from remask.pipeline.runtime.places import PLACE
@@ -160,14 +160,13 @@ class TextSource:
     def _records(self) -> Any:
         if self.benchmark is None:
             return _load(self.data, self.subset)
-        return read_fields(
-            self.benchmark,
-            self.data,
-            self.subset,
-            chat=self.chat,
+        chosen = TrainingSet(
+            data=self.data,
+            split=self.subset,
             subjects=self.subjects,
             split_seed=self.split_seed,
         )
+        return read_fields(self.benchmark, chosen, chat=self.chat)
 
     def _record(self, number: int) -> dict[str, Any]:
         try:

@@ -13,12 +13,8 @@ from remask.evaluation.judges.programs import (
     score_program,
 )
 from remask.evaluation.sandbox.run import Limits, is_available
-from remask.pipeline.benchmarks.records import (
-    CompletionTask,
-    ProgramTask,
-    read_humaneval,
-    read_mbpp,
-)
+from remask.pipeline.benchmarks.humaneval import CompletionTask, read_humaneval
+from remask.pipeline.benchmarks.mbpp import ProgramTask, read_mbpp
 from tests.places import ROOT
 from tests.registry import download
 

@@ -4,7 +4,7 @@ from random import Random
 
 from remask.evaluation.judges.answers import extract_answer
 from remask.evaluation.judges.programs import complete_program, extract_program
-from remask.pipeline.benchmarks.records import CompletionTask
+from remask.pipeline.benchmarks.humaneval import CompletionTask
 from remask.pipeline.sources.countdown import ALPHABET, is_solution
 from tests.fuzz.case import Case, Target, ViolationError
 from tests.fuzz.mutate import mutate_text

@@ -10,7 +10,11 @@ import yaml
 
 from remask.models.text.prompts import load_tokenizer
 from remask.pipeline import build
-from remask.pipeline.benchmarks import records as benchmarks
+from remask.pipeline.benchmarks.arc import read_arc
+from remask.pipeline.benchmarks.gsm8k import read_gsm8k
+from remask.pipeline.benchmarks.humaneval import read_humaneval
+from remask.pipeline.benchmarks.math import read_math
+from remask.pipeline.benchmarks.mbpp import read_mbpp
 from tests.fuzz.bases import DATA, made
 from tests.fuzz.case import Case, Files, Target
 from tests.fuzz.mutate import mutate_bytes, mutate_json, mutate_text, mutate_value, to_json
@@ -48,11 +52,11 @@ ROWS: dict[str, dict[str, Any]] = {
     },
 }
 READERS = {
-    "math": benchmarks.read_math,
-    "gsm8k": benchmarks.read_gsm8k,
-    "mbpp": lambda data: benchmarks.read_mbpp(data, "all"),
-    "humaneval": benchmarks.read_humaneval,
-    "arc": benchmarks.read_arc,
+    "math": read_math,
+    "gsm8k": read_gsm8k,
+    "mbpp": lambda data: read_mbpp(data, "all"),
+    "humaneval": read_humaneval,
+    "arc": read_arc,
 }
 RECIPE = {
     "output": DATA,

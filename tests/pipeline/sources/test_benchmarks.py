@@ -7,7 +7,7 @@ import pytest
 
 from remask.models.text.prompts import load_tokenizer
 from remask.pipeline import TrajectoryConfig, source
-from remask.pipeline.benchmarks.records import mbpp_part, read_mbpp
+from remask.pipeline.benchmarks.mbpp import mbpp_part, read_mbpp
 from remask.pipeline.recipe import BuildRecipe, RunConfig
 from remask.pipeline.sources.text import TextSource
 from tests.places import SHARED

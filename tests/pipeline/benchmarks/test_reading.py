@@ -5,14 +5,11 @@ import json
 
 import pytest
 
-from remask.pipeline.benchmarks.records import (
-    mbpp_part,
-    read_arc,
-    read_gsm8k,
-    read_humaneval,
-    read_math,
-    read_mbpp,
-)
+from remask.pipeline.benchmarks.arc import read_arc
+from remask.pipeline.benchmarks.gsm8k import read_gsm8k
+from remask.pipeline.benchmarks.humaneval import read_humaneval
+from remask.pipeline.benchmarks.math import read_math
+from remask.pipeline.benchmarks.mbpp import mbpp_part, read_mbpp
 from tests.places import SHARED
 
 MATH = {"problem": "1+1?", "solution": r"It is \boxed{2}.", "subject": "Algebra", "level": 3}
@@ -110,15 +107,15 @@ def test_no_rows_are_an_error(name, write):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("math", {"problem": ""}, "row 1: problem must be a text that is not empty, got ''"),
-        ("math", {"problem": None}, "row 1: problem must be a text"),
+        ("math", {"problem": ""}, "row 1: problem must be a non-empty text, got ''"),
+        ("math", {"problem": None}, "row 1: problem must be a non-empty text"),
         ("gsm8k", {"answer": "7"}, "row 1: answer has no number after ####"),
         ("mbpp", {"test_list": []}, "row 1: test_list must be a list of at least one test"),
         ("mbpp", {"test_list": "assert"}, "row 1: test_list must be"),
-        ("humaneval", {"prompt": "def f(x:"}, "row 1: it is no Python: "),
+        ("humaneval", {"prompt": "def f(x:"}, "row 1: it is not Python: "),
         ("humaneval", {"entry_point": "g"}, "row 1: nothing defines the function g"),
         ("humaneval", {"test": "x = 1"}, "row 1: nothing defines the function check"),
-        ("arc", {"answerKey": "E"}, "row 1: answerKey 'E' is none of"),
+        ("arc", {"answerKey": "E"}, "row 1: answerKey 'E' is not one of"),
         ("arc", {"choices": {"text": ["x"], "label": ["A", "B"]}}, "row 1: choices do not match"),
     ],
 )
@@ -139,11 +136,11 @@ def test_compressed_files_are_read(tmp_path):
             read_humaneval(str(path))
 
 
-def test_a_line_that_is_no_json_is_named(tmp_path):
+def test_a_line_that_is_not_a_json_object_is_named(tmp_path):
     path = tmp_path / "rows.jsonl"
     for line in ("{", "[1]", ""):
         path.write_text(json.dumps(GSM8K) + f"\n{line}\n")
-        with pytest.raises(ValueError, match="rows.jsonl: row 2 is no JSON"):
+        with pytest.raises(ValueError, match="rows.jsonl: row 2 is not (JSON|a JSON object)"):
             read_gsm8k(str(path))
 
 
