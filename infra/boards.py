@@ -9,7 +9,7 @@ from rich.text import Text
 from torch import Tensor
 
 from remask.models import Action, Revision
-from remask.pipeline.sources.sudoku import conflict_cells
+from remask.pipeline.sources.sudoku_rules import conflict_cells
 
 # Marks tell the cells apart where there is no colour.
 REMASKED, REVEALED, WRONG = ("?", "black on yellow"), ("+", "black on green"), ("×", "bold red")

@@ -22,7 +22,7 @@ import torch
 from remask.infra.boards import show_revision
 from remask.models import CheckpointError, Revision, RevisionPolicy, SudokuMDM, load, revise
 from remask.pipeline.runtime.terminal import fail, make_console
-from remask.pipeline.sources.sudoku import conflict_cells, parse_board
+from remask.pipeline.sources.sudoku_rules import conflict_cells, parse_board
 
 BAD_LINES_SHOWN = 3
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from remask.pipeline.sources.sudoku import Boards
+from remask.pipeline.sources.sudoku_rules import Boards
 
 
 @dataclass(frozen=True)

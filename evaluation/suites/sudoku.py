@@ -23,7 +23,8 @@ from remask.evaluation.suite import Score, register
 from remask.models import Backbone, SudokuMDM
 from remask.models.history import HistoryState
 from remask.pipeline.runtime.storage import absolute, file_hash
-from remask.pipeline.sources.sudoku import SudokuSource, conflict_cells, is_valid, read_boards
+from remask.pipeline.sources.sudoku import SudokuSource, read_boards
+from remask.pipeline.sources.sudoku_rules import conflict_cells, is_valid
 
 BINS = 10
 """Of p(MASK), for its calibration."""

@@ -5,7 +5,7 @@ import pytest
 
 from remask.evaluation.ceiling import Outlook, describe, main
 from remask.evaluation.suites.sudoku import SudokuSuite
-from remask.pipeline.sources.sudoku import all_boards
+from remask.pipeline.sources.sudoku_rules import all_boards
 
 
 def by_listing(suite):

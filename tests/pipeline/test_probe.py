@@ -12,7 +12,7 @@ from remask.pipeline import probe
 from remask.pipeline.format.rows import Examples, Vocabulary
 from remask.pipeline.probe import _batches, probe_examples
 from remask.pipeline.recipe import ProposalConfig
-from remask.pipeline.sources.sudoku import all_boards
+from remask.pipeline.sources.sudoku_rules import all_boards
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from remask.evaluation.judges.nearest import Nearest, digit_templates, nearest_boards
-from remask.pipeline.sources.sudoku import all_boards, conflict_cells, parse_board, random_boards
+from remask.pipeline.sources.sudoku_rules import (
+    all_boards,
+    conflict_cells,
+    parse_board,
+    random_boards,
+)
 
 # Board, distance and count, from a branch and bound over cells that shares nothing with ours.
 KNOWN = {

@@ -11,7 +11,8 @@ from remask.evaluation.decode.paths import Paths, replays
 from remask.evaluation.decoder import Decoder
 from remask.evaluation.suites.sudoku import SudokuSuite, mask_beliefs
 from remask.models import HistoryConfig, LladaConfig, LladaMDM, SudokuConfig, SudokuMDM, load
-from remask.pipeline.sources.sudoku import SudokuSource, all_boards, is_valid
+from remask.pipeline.sources.sudoku import SudokuSource
+from remask.pipeline.sources.sudoku_rules import all_boards, is_valid
 
 SOLUTION = [int(c) for c in "1234341221434321"]
 SMALL = SudokuSuite(side=4, boards=20, wrong=(1, 4))
