@@ -28,8 +28,8 @@ from remask.pipeline.plan import (
     shard_units,
     unit_rng,
 )
-from remask.pipeline.proposal import Proposal, Uniform, wrong_digit
-from remask.pipeline.proposal import Source as SourceTokens
+from remask.pipeline.proposal import Proposal, Uniform
+from remask.pipeline.proposal_kinds import PROPOSALS, ProposalInputs
 from remask.pipeline.recipe import BuildRecipe
 from remask.pipeline.runtime.command import main_for
 from remask.pipeline.runtime.jobs import ray_session, run_tasks
@@ -93,16 +93,13 @@ def build_shard(plan: Plan, num_shards: int, unit: ShardUnit) -> tuple[int, int,
 
 
 def make_proposal(plan: Plan, unit: Unit, examples: Examples) -> Proposal:
-    """ν as the recipe has it, with the cached guesses where it needs them."""
-    match plan.recipe.proposal.kind:
-        case "wrong_digit":
-            return wrong_digit(examples.vocabulary.size - 1)
-        case "uniform":
-            return Uniform(examples.vocabulary.allowed)
-        case "top_k":
-            return probe.read_proposals(plan, unit, examples)
-        case "source":
-            return SourceTokens(read_starts(plan, unit), examples.vocabulary.allowed.size)
+    """The proposal ν of the recipe's kind, for one file of examples."""
+    inputs = ProposalInputs(
+        examples,
+        read_starts=partial(read_starts, plan, unit),
+        read_guesses=partial(probe.read_proposals, plan, unit, examples),
+    )
+    return PROPOSALS[plan.recipe.proposal.kind].make(inputs)
 
 
 def distance_sums(proposal: Proposal, examples: Examples) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Probe a frozen backbone for its own mistakes: the k likeliest wrong tokens at every position.
 
-Proposals are cached by backbone, tokenizer, mode, k and source, and shared by later builds.
+The results are cached by backbone, tokenizer, mode, k and source, and shared by later builds.
 
     remask probe pipeline/recipes/sudoku4_top_k.yaml
     python -m remask.pipeline.probe RECIPE proposal.mode=masked run.gpus_per_probe=1
@@ -33,7 +33,7 @@ from remask.pipeline.runtime.storage import StorageError
 from remask.pipeline.source import missing, read_examples
 
 CHUNK_ELEMENTS = 1 << 24
-"""Logits held at once."""
+"""Logits in memory at once."""
 SCHEMA = pa.schema(
     [("example_id", pa.string()), ("candidates", pa.binary()), ("log_probs", pa.binary())]
 )
@@ -47,18 +47,18 @@ def probe_examples(
     rng: np.random.Generator,
     tokens_per_batch: int = 16384,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The best wrong tokens of every editable position and their log-probabilities.
+    """The k likeliest wrong tokens at every editable position, and their log-probabilities.
 
     Args:
-        backbone: Frozen θ0.
-        examples: What to probe on.
-        config: k and mode.
-        rng: Decides in mode masked which positions are masked together.
-        tokens_per_batch: Padded tokens in one forward pass; does not change what is found.
+        backbone: The frozen model θ0.
+        examples: Sequences to probe on.
+        config: Gives k and the mode.
+        rng: Chooses, in mode masked, which positions are masked together.
+        tokens_per_batch: Padded tokens in one forward pass; does not change the result.
 
     Returns:
         Ids in the narrowest type and log-probabilities as float16, [B, N, k] each; -inf where there
-        is no candidate. Neither the target nor MASK nor an excluded id is among them.
+        is no candidate. The target, MASK and excluded ids are never among the candidates.
     """
     _check_match(backbone, examples)
     vocabulary = examples.vocabulary
@@ -91,7 +91,7 @@ def probe_examples(
 
 
 def _hidden(backbone: Backbone, tokens: Tensor, is_token: Tensor) -> Tensor:
-    """Hidden states of a first step: the frozen model has no past to see."""
+    """Hidden states [B, N, D] of a first step, whose history is empty."""
     embeds = HistoryState(backbone.history, backbone.token_embedding).update(tokens)
     mask = None if is_token.all() else is_token
     return backbone.hidden(embeds.to(backbone.token_embedding.dtype), attention_mask=mask)
@@ -100,7 +100,10 @@ def _hidden(backbone: Backbone, tokens: Tensor, is_token: Tensor) -> Tensor:
 def _top_k(
     backbone: Backbone, hidden: Tensor, target: Tensor, allowed: Tensor, k: int
 ) -> tuple[Tensor, Tensor]:
-    """k best wrong ids and log-probabilities at P positions, [P, k]; the head runs in chunks."""
+    """The k likeliest wrong ids and their log-probabilities at P positions, [P, k].
+
+    The head runs on chunks of positions, since the logits of all may not fit in memory.
+    """
     ids, values = [], []
     size = max(1, CHUNK_ELEMENTS // backbone.vocab_size)
     for part, right in zip(hidden.split(size), target.split(size), strict=True):
@@ -112,13 +115,16 @@ def _top_k(
     return torch.cat(ids), torch.cat(values)
 
 
-def _batches(lengths: np.ndarray, most_tokens: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Rows of like length, with their greatest; padded tokens stay within the budget."""
+def _batches(lengths: np.ndarray, max_tokens: int) -> Iterator[tuple[np.ndarray, int]]:
+    """Rows of similar length, with the greatest of their lengths.
+
+    A batch of several rows has at most `max_tokens` padded tokens.
+    """
     order = np.argsort(lengths, kind="stable")
     start = 0
     while start < len(order):
         end = start + 1
-        while end < len(order) and (end + 1 - start) * lengths[order[end]] <= most_tokens:
+        while end < len(order) and (end + 1 - start) * lengths[order[end]] <= max_tokens:
             end += 1
         yield order[start:end], int(lengths[order[end - 1]])
         start = end
@@ -127,7 +133,7 @@ def _batches(lengths: np.ndarray, most_tokens: int) -> Iterator[tuple[np.ndarray
 def _passes(
     editable: np.ndarray, config: ProposalConfig, rng: np.random.Generator
 ) -> Iterator[np.ndarray]:
-    """Positions to read in each forward pass: all, or random groups that are masked in turn."""
+    """Positions to read in each forward pass, [B, N]: all, or random groups masked in turn."""
     if config.mode == "clean":
         yield editable
         return
@@ -143,7 +149,8 @@ def _check_match(backbone: Backbone, examples: Examples) -> None:
     if backbone.mask_id != vocabulary.mask_id or backbone.vocab_size < vocabulary.size:
         raise ValueError(
             f"the backbone has {backbone.vocab_size} ids with MASK {backbone.mask_id}, the source "
-            f"{vocabulary.size} with MASK {vocabulary.mask_id}; they do not belong together"
+            f"{vocabulary.size} with MASK {vocabulary.mask_id}; use a backbone that was trained "
+            "with the source's tokenizer"
         )
     longest = int(examples.lengths.max(initial=0))
     if backbone.max_length is not None and longest > backbone.max_length:
@@ -155,7 +162,7 @@ def _check_match(backbone: Backbone, examples: Examples) -> None:
 
 
 def probe_unit(plan: Plan, backbone: Backbone, unit: Unit) -> tuple[int, int]:
-    """Probe one unit's examples and cache what is found; return its rows and tokens."""
+    """Probe one unit's examples and cache the result; return its rows and tokens."""
     examples = read_examples(plan, unit)
     rng = unit_rng(plan, PROBE_STAGE, unit)
     recipe = plan.recipe
@@ -167,7 +174,7 @@ def probe_unit(plan: Plan, backbone: Backbone, unit: Unit) -> tuple[int, int]:
 
 
 def read_proposals(plan: Plan, unit: Unit, examples: Examples) -> TopK:
-    """The cached guesses of one unit."""
+    """The cached candidates of one unit."""
     storage, name = plan.proposals, f"{unit.name}.parquet"
     data, path = storage.read_sealed(name), storage.path(name)
     try:
@@ -184,7 +191,7 @@ def read_proposals(plan: Plan, unit: Unit, examples: Examples) -> TopK:
 
 
 def _decode(data: bytes, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
-    """The inverse of `_encode`, checked; ValueError says what is wrong."""
+    """The inverse of `_encode`; raises ValueError if the data is damaged."""
     table = pq.read_table(pa.BufferReader(data))
     meta = json.loads((table.schema.metadata or {}).get(b"remask", b"{}"))
     dtype = examples.vocabulary.dtype
@@ -193,7 +200,7 @@ def _decode(data: bytes, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
     if type(meta.get("k")) is not int or meta.get("dtype") != dtype.name:
         raise ValueError(f"its metadata is {meta}")
     if table["example_id"].to_pylist() != list(examples.example_ids):
-        raise ValueError("it is of other examples")
+        raise ValueError("it belongs to other examples")
     kept, k = examples.is_token, meta["k"]
 
     def spread(column: str, dtype: np.dtype, fill: float) -> np.ndarray:
@@ -202,7 +209,7 @@ def _decode(data: bytes, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
         flat = b"".join(table[column].cast(pa.binary()).to_pylist())
         values = np.frombuffer(flat, dtype)
         if not 1 <= k <= examples.vocabulary.size or values.size != k * np.count_nonzero(kept):
-            raise ValueError(f"{column} has {values.size} values, {k} for each position")
+            raise ValueError(f"{column} has {values.size} values, expected {k} for each position")
         out = np.full((*kept.shape, k), fill, dtype)
         out[kept] = values.reshape(-1, k)
         return out
@@ -229,7 +236,7 @@ def _encode(examples: Examples, candidates: np.ndarray, log_probs: np.ndarray) -
 
 
 def run(recipe: BuildRecipe, plan: Plan | None = None) -> Summary:
-    """Probe the units that are missing, after making their examples."""
+    """Probe the units without cached candidates, after making their examples."""
     if recipe.proposal.kind != "top_k":
         raise ValueError(f"proposal.kind {recipe.proposal.kind} needs no probing; only top_k does")
     plan = plan or make_plan(recipe)
@@ -251,7 +258,7 @@ def run(recipe: BuildRecipe, plan: Plan | None = None) -> Summary:
 
 
 def make_worker(plan: Plan) -> Callable[[Unit], tuple[int, int]]:
-    """Load the backbone once; then probe unit after unit."""
+    """Load the backbone once and return a function that probes a unit."""
     on_gpu = torch.cuda.is_available() and plan.recipe.run.gpus_per_probe > 0
     backbone = load(plan.recipe.proposal.backbone or "", device="cuda" if on_gpu else "cpu")
     return partial(probe_unit, plan, backbone)

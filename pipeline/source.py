@@ -18,11 +18,11 @@ from remask.pipeline.runtime.terminal import say
 from remask.pipeline.trajectory import Ints
 
 LEFT_OUT, UNCHANGED = ".left_out.txt", ".unchanged.txt"
-"""Ends the name of a unit's list of what could not be used, and of edits of nothing."""
+"""File name endings of a unit's lists of the records left out, and of the no-op edits."""
 
 
 def make_examples(plan: Plan, unit: Unit) -> tuple[int, int, int, int]:
-    """Write one unit's examples; return its rows, tokens, skipped records and edits of nothing."""
+    """Write one unit's examples; return its rows, tokens, skipped records and no-op edits."""
     rng = unit_rng(plan, SOURCE_STAGE, unit)
     examples = plan.recipe.source.examples(unit.split, unit.first, unit.count, rng)
     for ending, lines in ((LEFT_OUT, examples.left_out), (UNCHANGED, examples.unchanged)):
@@ -32,67 +32,68 @@ def make_examples(plan: Plan, unit: Unit) -> tuple[int, int, int, int]:
         starts = dataclasses.replace(examples, target=examples.starts)
         plan.examples.write_sealed(_starts_name(unit), encode_examples(starts))
     data = encode_examples(examples)
-    plan.examples.write_sealed(f"{unit.name}.parquet", data)  # last: it says "done"
+    plan.examples.write_sealed(f"{unit.name}.parquet", data)  # last: its presence means "done"
     tokens = int(examples.lengths.sum())
     return len(examples.example_ids), tokens, examples.num_skipped, len(examples.unchanged)
 
 
 def open_examples(plan: Plan, unit: Unit) -> ExampleFile:
-    """The file that `make_examples` wrote."""
+    """Open the file that `make_examples` wrote."""
     storage, name = plan.examples, f"{unit.name}.parquet"
     return ExampleFile(storage.read_sealed(name), storage.path(name))
 
 
 def read_examples(plan: Plan, unit: Unit) -> Examples:
-    """What `make_examples` wrote."""
+    """Read the examples that `make_examples` wrote."""
     return open_examples(plan, unit).decode()
 
 
 def read_starts(plan: Plan, unit: Unit) -> Ints:
-    """What a unit's rows should be revised from, [B, N]."""
+    """The tokens that a unit's rows should be revised from, [B, N]."""
     name = _starts_name(unit)
     data = plan.examples.read_sealed(name)
     return ExampleFile(data, plan.examples.path(name)).decode().target
 
 
 def missing(storage: Storage, units: list[Unit]) -> list[Unit]:
-    """The units whose file is not there yet; what killed writers left is removed."""
+    """The units without a file; partial files of killed writers are removed."""
     storage.sweep("")
-    there = storage.sealed_names("")
-    return [unit for unit in units if f"{unit.name}.parquet" not in there]
+    finished = storage.sealed_names("")
+    return [unit for unit in units if f"{unit.name}.parquet" not in finished]
 
 
 def run(recipe: BuildRecipe, plan: Plan | None = None) -> Summary:
-    """Make the examples that are missing."""
+    """Make the missing examples."""
     plan = plan or make_plan(recipe)
     units = example_units(plan.recipe)
     todo = missing(plan.examples, units)
-    unchanged = 0
+    num_no_ops = 0
     with Meter("source", len(units), len(units) - len(todo)) as meter:
-        for *counts, same in run_tasks(
+        for *counts, no_ops in run_tasks(
             partial(make_examples, plan),
             todo,
             workers=plan.workers,
             num_gpus=plan.recipe.run.gpus_per_source,
         ):
             meter.add(*counts)
-            unchanged += same
+            num_no_ops += no_ops
     plan.examples.sweep("")
-    if unchanged:
-        where = plan.examples.path(f"*{UNCHANGED}")
-        say(f"source: {unchanged:,} edits of nothing are kept; {where}", to_stderr=True)
+    if num_no_ops:
+        files = plan.examples.path(f"*{UNCHANGED}")
+        say(f"source: {num_no_ops:,} no-op edits are kept; see {files}", to_stderr=True)
     if meter.rows == 0 and len(todo) == len(units):
         plan.examples.remove(f"{unit.name}.parquet" for unit in units)
-        why = _first_reason(plan) or "raise source.max_length or mend the templates"
+        advice = _first_reason(plan) or "raise source.max_length or fix the templates"
         raise ValueError(
-            f"the source gave no example: all {meter.skipped} records were left out, for they "
-            f"cannot be read, are too long, have nothing to answer, or hold the mask token; {why}"
+            f"the source gave no example: all {meter.skipped} records were left out, because they "
+            "cannot be read, are too long, have an empty response, or contain the mask token; "
+            f"{advice}"
         )
     return meter.summary(len(todo), plan.examples.uri)
 
 
 def _first_reason(plan: Plan) -> str | None:
-    """Why the first record was left out, of sources that say so."""
+    """Why the first record was left out; None if the source does not say so."""
     for name in sorted(plan.examples.names("")):
         if name.endswith(LEFT_OUT):
             first = plan.examples.read(name).decode().partition("\n")[0]

@@ -1,12 +1,13 @@
-"""Instructions as ids, and the ids that edits are written with around them."""
+"""Instructions as token ids, and the special ids around them in an edit's row."""
 
 import functools
 import hashlib
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
 from remask.models.images.edit_rows import EditLayout
 from remask.models.images.tokens import ImageLayout
+from remask.models.ranges import Range, check_fields
 from remask.models.text.prompts import TextTokenizer
 from remask.pipeline.edits.images import ImageError
 from remask.pipeline.edits.pair import split_words
@@ -14,22 +15,21 @@ from remask.pipeline.runtime.places import PLACE
 from remask.pipeline.runtime.storage import absolute_if_here
 
 PADDING, MASK, NEWLINE, BEGIN, END, UNCONDITIONAL, TEXT_END, UNKNOWN = range(8)
-"""The first ids of a word vocabulary; words follow. Batches are padded with 0, so MASK is not."""
+"""The first ids of a word vocabulary; words follow. Batches are padded with 0, so MASK is not 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordText:
-    """A word is an id: enough for instructions of few words, and small models of one's own."""
+    """One id per word: enough for small vocabularies and models trained from scratch."""
+
+    is_by_word: ClassVar[bool] = True
 
     kind: Literal["words"] = "words"
-    size: int = 256
-    """Ids for marks and words; those of codes come after. Some may be unused."""
+    size: Annotated[int, Range("[8, inf)", "the first 8 ids are special")] = 256
+    """Ids for special tokens and words; some may be unused. The ids of image codes follow."""
 
     def __post_init__(self) -> None:
-        if self.size <= UNKNOWN:
-            raise ValueError(
-                f"text.size must be more than {UNKNOWN}, for the marks; got {self.size}"
-            )
+        check_fields(self, "text.")
 
     def with_absolute_paths(self) -> "WordText":
         return self
@@ -39,7 +39,7 @@ class WordText:
         return MASK
 
     def layout(self, num_codes: int) -> EditLayout:
-        """For an image tokeniser of so many codes."""
+        """The ids of an edit's row, for an image tokeniser with so many codes."""
         image = ImageLayout(
             code_offset=self.size,
             num_codes=num_codes,
@@ -56,43 +56,42 @@ class WordText:
         )
 
     def prompt(self, instruction: str, words: tuple[str, ...]) -> list[int]:
-        """An instruction's ids, by the words there are; others are all one id.
+        """An instruction's ids; all words that are not in `words` share the id UNKNOWN.
 
         Raises:
             ImageError: The instruction has no word.
         """
-        known = _numbers(words, self.size)
-        said = split_words(instruction)
-        if not said:
+        ids = _word_ids(words, self.size)
+        instruction_words = split_words(instruction)
+        if not instruction_words:
             raise ImageError(f"the instruction {instruction!r} has no word")
-        return [*(known.get(word, UNKNOWN) for word in said), TEXT_END]
+        return [*(ids.get(word, UNKNOWN) for word in instruction_words), TEXT_END]
 
     def hash(self, words: tuple[str, ...]) -> str:
-        return hashlib.sha256(repr((self.size, _numbers(words, self.size))).encode()).hexdigest()[
-            :16
-        ]
+        content = repr((self.size, _word_ids(words, self.size)))
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedText:
     """A published model's tokenizer and prompt. The defaults are Lumina-DiMOO's."""
 
+    is_by_word: ClassVar[bool] = False
+
     kind: Literal["published"] = "published"
     tokenizer: str = field(metadata=PLACE)
     """Folder or hub name of a Hugging Face tokenizer."""
     template: str = "<system>{system}</system><user>{instruction}</user>"
-    """A source picture in the prompt stands before its last token."""
+    """Template of the prompt; a source picture in the prompt precedes its last token."""
     system: str = (
         "Generate an image applying the following editing instruction based on the original image."
     )
-    """Told before the instruction; a pretrained model does best with what it was trained on."""
+    """The system prompt; a pretrained model does best with the one it was trained on."""
     ids: EditLayout = field(default_factory=EditLayout)
 
     def __post_init__(self) -> None:
         if "{instruction}" not in self.template:
-            raise ValueError(
-                f"text.template must have {{instruction}} in it, got {self.template!r}"
-            )
+            raise ValueError(f"text.template must contain {{instruction}}, got {self.template!r}")
 
     def with_absolute_paths(self) -> "PublishedText":
         return replace(self, tokenizer=absolute_if_here(self.tokenizer))
@@ -104,7 +103,7 @@ class PublishedText:
     def layout(self, num_codes: int) -> EditLayout:
         if num_codes != self.ids.image.num_codes:
             raise ValueError(
-                f"the image tokeniser has {num_codes} codes, the model's ids are for "
+                f"the image tokeniser has {num_codes} codes, the model has ids for "
                 f"{self.ids.image.num_codes}; use the tokeniser that the model was trained with"
             )
         return self.ids
@@ -113,21 +112,18 @@ class PublishedText:
         """The ids of the whole template.
 
         Raises:
-            ImageError: The instruction holds special tokens, which would mean what they mean.
+            ImageError: The instruction contains special tokens, which the model would obey.
         """
         tokenizer = _tokenizer(self.tokenizer)
         added = {*tokenizer.inner.get_added_vocab().values()} - {tokenizer.inner.unk_token_id}
         special = {*added, self.mask_id, *self.ids.ids}
-        found, usual = (
-            tokenizer.encode(
-                self.template.replace("{system}", self.system).replace("{instruction}", said)
-            )
-            for said in (instruction, "x")
+        template = self.template.replace("{system}", self.system)
+        prompt, plain = (
+            tokenizer.encode(template.replace("{instruction}", text)) for text in (instruction, "x")
         )
-        marks = [[x for x in ids if x in special] for ids in (found, usual)]
-        if marks[0] != marks[1]:
+        if [x for x in prompt if x in special] != [x for x in plain if x in special]:
             raise ImageError(f"the instruction {instruction!r} holds special tokens")
-        return found
+        return prompt
 
     def hash(self, words: tuple[str, ...]) -> str:
         return _tokenizer(self.tokenizer).hash
@@ -137,8 +133,8 @@ _tokenizer = functools.lru_cache(maxsize=2)(TextTokenizer)
 
 
 @functools.lru_cache(maxsize=4)
-def _numbers(words: tuple[str, ...], size: int) -> dict[str, int]:
-    """Ids of words, in their order."""
+def _word_ids(words: tuple[str, ...], size: int) -> dict[str, int]:
+    """Ids of words, ascending in their order."""
     if UNKNOWN + 1 + len(words) > size:
         raise ValueError(
             f"the instructions have {len(words)} words, text.size {size} has room for "

@@ -1,77 +1,77 @@
-"""Reach a number by adding and taking away others, with every step written out: a small text task.
+"""Countdown: reach a number by adding and subtracting digits, with every step written out.
 
-The prompt is some digits and what they are to come to, the response the steps there, and END up to
-the row's end:
+The prompt is a sequence of digits and the number to reach. The response is the steps that reach it,
+followed by END up to the end of the row:
 
     8342=7:  8+3=9;9-4=5;5+2=7 ...
 
-The digits are used in their order; only the signs are free, so one has to look ahead. Nothing goes
-above 9 or below 0. Most prompts have several solutions, each step of which is easily checked. With
-the signs given instead of what they come to, each prompt has one solution, a step at a time:
+The digits are used in order and only the signs are free, so solving a prompt takes look-ahead.
+Every result is clamped to 0 .. 9. Most prompts have several solutions, and each step is easy to
+check. With the signs given instead of the number to reach, each prompt has exactly one solution:
 
     8+3-4+2:  8+3=9;9-4=5;5+2=7 ...
 
-A token is a character of `ALPHABET`, at its index.
+A token is a character of `ALPHABET`; its id is its index.
 """
 
 import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 
+from remask.models.ranges import Range, check_fields
 from remask.pipeline.format.rows import Examples, Vocabulary, hash_share
 
 MASK, END = "_", "."
 ALPHABET = f"{MASK}{END}0123456789+-=;:"
-TOP = 9
-MOST_DRAWS = 10_000
-"""Prompts drawn in search of one of a split."""
-FREE = re.compile(r"(\d+)=(\d):")
+LARGEST_RESULT = 9
+MAX_DRAWS = 10_000
+"""Prompts drawn in search of one that belongs to a split."""
+FREE_PROMPT = re.compile(r"(\d+)=(\d):")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CountdownSource:
-    """Digits, a target and a way to it; the response is editable. Held-out prompts are in no
-    training row."""
+    """Prompts with one of their solutions, which is editable. No held-out prompt is in a training
+    row."""
+
+    own_proposals: ClassVar[tuple[str, ...]] = ()
 
     kind: Literal["countdown"] = "countdown"
-    train: int = 100_000
-    held_out: int = 1_000
+    train: Annotated[int, Range("[0, inf)")] = 100_000
+    held_out: Annotated[int, Range("[0, inf)")] = 1_000
     numbers: tuple[int, int] = (5, 5)
-    """Fewest and most digits of a prompt."""
-    largest: int = 4
-    """Of the digits after the first."""
+    """Least and greatest number of digits in a prompt."""
+    largest: Annotated[int, Range("[1, 9]")] = 4
+    """Largest digit after the first one."""
     signs: Literal["free", "given"] = "free"
-    """Are the signs to be found, for a number that is given, or given themselves?"""
-    held_out_share: float = 0.1
-    """Share of all prompts that is kept from training."""
+    """`free` gives the number to reach and asks for the signs; `given` gives the signs."""
+    held_out_share: Annotated[float, Range("[0.01, 0.99]")] = 0.1
+    """Share of all prompts that is held out of training."""
 
     def __post_init__(self) -> None:
-        if self.train < 0 or self.held_out < 0 or self.train + self.held_out == 0:
-            raise ValueError(f"need rows in some split, got {self.train} and {self.held_out}")
+        check_fields(self)
+        if self.train + self.held_out == 0:
+            raise ValueError("train and held_out are both 0; at least one split needs rows")
         low, high = self.numbers
         if not 2 <= low <= high <= 9:
             raise ValueError(f"numbers must be 2 <= low <= high <= 9, got {low}, {high}")
-        if not 1 <= self.largest <= TOP:
-            raise ValueError(f"largest must be 1 to {TOP}, got {self.largest}")
-        if not 0.01 <= self.held_out_share <= 0.99:
-            raise ValueError(f"held_out_share must lie in [0.01, 0.99], got {self.held_out_share}")
 
     @property
     def length(self) -> int:
-        """Tokens of every row: the longest prompt and response, and one END."""
-        most = self.numbers[1]
-        prompt = most + 3 if self.signs == "free" else 2 * most
-        return prompt + (6 * (most - 1) - 1) + 1
+        """Tokens of every row: the longest prompt, the longest response, and one END."""
+        num_digits = self.numbers[1]
+        prompt = num_digits + 3 if self.signs == "free" else 2 * num_digits
+        return prompt + (6 * (num_digits - 1) - 1) + 1
 
     def tokenizer_hash(self) -> str:
         return "characters"
 
     def data_hash(self) -> None:
-        """None: the rows are made."""
+        """None: the rows are generated."""
 
     def with_absolute_paths(self) -> "CountdownSource":
         return self
@@ -83,7 +83,7 @@ class CountdownSource:
         return {"train": self.train, "held_out": self.held_out}
 
     def examples(self, split: str, first: int, count: int, rng: np.random.Generator) -> Examples:
-        """Rows of a split; a function of the arguments alone."""
+        """Rows first .. first+count-1 of a split."""
         drawn = [self.draw(split, rng) for _ in range(count)]
         rows = [encode(prompt + response, self.length) for prompt, response in drawn]
         prompt_lengths = np.array([len(prompt) for prompt, _ in drawn], np.int32)
@@ -98,10 +98,10 @@ class CountdownSource:
 
     def draw(self, split: str, rng: np.random.Generator) -> tuple[str, str]:
         """A prompt of a split and the response it was made from."""
-        for _ in range(MOST_DRAWS):
+        for _ in range(MAX_DRAWS):
             count = int(rng.integers(self.numbers[0], self.numbers[1] + 1))
             steps = rng.integers(1, self.largest + 1, count - 1)
-            digits = [int(rng.integers(0, TOP + 1)), *steps.tolist()]
+            digits = [int(rng.integers(0, LARGEST_RESULT + 1)), *steps.tolist()]
             signs = "".join("+-"[i] for i in rng.integers(0, 2, count - 1))
             response, target = work_out(digits, signs)
             prompt = f"{''.join(map(str, digits))}={target}:"
@@ -110,39 +110,39 @@ class CountdownSource:
             if (hash_share(prompt.encode()) < self.held_out_share) == (split == "held_out"):
                 return prompt, response
         raise ValueError(
-            f"no {split} prompt is found in {MOST_DRAWS:,} drawn: held_out_share "
-            f"{self.held_out_share} leaves none of so few; change it, or numbers and largest"
+            f"none of {MAX_DRAWS:,} drawn prompts belongs to {split} with held_out_share "
+            f"{self.held_out_share}; change it, or raise numbers or largest"
         )
 
 
 def work_out(digits: list[int], signs: str) -> tuple[str, int]:
-    """The steps that signs between digits give, and what they come to."""
+    """The steps for digits with signs between them, and the number that they reach."""
     total, steps = digits[0], []
     for sign, digit in zip(signs, digits[1:], strict=True):
-        result = min(max(total + (digit if sign == "+" else -digit), 0), TOP)
+        result = min(max(total + (digit if sign == "+" else -digit), 0), LARGEST_RESULT)
         steps.append(f"{total}{sign}{digit}={result}")
         total = result
     return ";".join(steps), total
 
 
 def is_solution(prompt: str, response: str) -> bool:
-    """Is a response one of the prompt's solutions, and then ends?"""
+    """Is the response, without END at its end, a solution of the prompt?"""
     return response.rstrip(END) in solutions(prompt)
 
 
 def solutions(prompt: str) -> Iterator[str]:
     """All responses that solve a prompt."""
-    asked = FREE.fullmatch(prompt)
-    digits = [int(x) for x in (asked[1] if asked else prompt[::2])]
-    ways = itertools.product("+-", repeat=len(digits) - 1) if asked else [prompt[1:-1:2]]
-    for signs in ways:
+    free = FREE_PROMPT.fullmatch(prompt)
+    digits = [int(x) for x in (free[1] if free else prompt[::2])]
+    choices = itertools.product("+-", repeat=len(digits) - 1) if free else [prompt[1:-1:2]]
+    for signs in choices:
         response, reached = work_out(digits, "".join(signs))
-        if asked is None or reached == int(asked[2]):
+        if free is None or reached == int(free[2]):
             yield response
 
 
 def encode(text: str, length: int) -> np.ndarray:
-    """Characters to token ids [length], END after them."""
+    """Token ids of a text, [length], padded with END."""
     if len(text) > length or not set(text) <= set(ALPHABET):
         raise ValueError(f"expected at most {length} characters of {ALPHABET!r}, got {text!r}")
     return np.array([ALPHABET.index(x) for x in text.ljust(length, END)], np.uint8)

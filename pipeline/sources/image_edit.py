@@ -1,14 +1,15 @@
-"""Image edits as token rows: an instruction, and a grid of codes that is to become another.
+"""Image edits as token rows: an instruction, and the codes of a picture before and after the edit.
 
-The pictures of a pair are tokenised here, once and for all builds that share the examples. What a
-row should be revised from, the source picture's tokens in the place of the target's, is kept beside
-it for the `source` proposal.
+The pictures of a pair are tokenised here, once for all builds that share the examples. For the
+`source` proposal, the row with the source picture's codes in place of the target's is stored as
+well.
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from remask.models import Backbone
 from remask.models.images.edit_rows import EditLayout, EditRow, SourceIn
 from remask.models.images.tokenizer import ImageTokenizer
 from remask.models.images.tokenizer_folder import load_tokenizer, tokenizer_fingerprint
+from remask.models.ranges import Range, check_fields
 from remask.pipeline.edits import EditPair, EmojiPairs, FilePairs, ShapePairs
 from remask.pipeline.edits.images import ImageError, Picture
 from remask.pipeline.edits.pair import split_words
@@ -27,16 +29,19 @@ from remask.pipeline.format.rows import Examples, Vocabulary, pad
 from remask.pipeline.runtime.places import PLACE
 from remask.pipeline.runtime.storage import absolute
 
-PICTURES_AT_ONCE = 64
-"""Held as pixels while examples are made."""
-PIXELS_AT_ONCE = 1 << 21
-"""Through the tokeniser in one pass: 8 pictures of 512 × 512."""
+MAX_PAIRS = 64
+"""Pairs held in memory as pixels while examples are made."""
+MAX_PIXELS = 1 << 21
+"""Pixels in one pass of the tokeniser: 8 pictures of 512 × 512."""
 SAME_TOKENS = "source and target have the same tokens"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageEditSource:
-    """Pairs of pictures with instructions; the codes of the canvas are editable."""
+    """Pairs of pictures with instructions; the codes of the canvas are editable.
+
+    The canvas is the grid of codes that becomes the target picture.
+    """
 
     kind: Literal["image_edit"] = "image_edit"
     pairs: ShapePairs | EmojiPairs | FilePairs
@@ -44,17 +49,20 @@ class ImageEditSource:
     """Folder of the image tokeniser."""
     text: WordText | PublishedText = field(default_factory=WordText)
     source_in: SourceIn = "canvas"
-    """Where the source picture lies: in the `canvas`, to be revised into the target, or in the
-    `prompt`, for models that fill in an empty canvas."""
-    max_length: int = 5120
-    """Tokens of a row; pairs with longer instructions are left out."""
+    """Place of the source picture: in the `canvas`, to be revised into the target, or in the
+    `prompt`, for models that fill an empty canvas."""
+    max_length: Annotated[int, Range("[1, inf)")] = 5120
+    """Limit on the tokens of a row; longer rows are left out."""
     equal: Literal["keep", "skip"] = "keep"
-    """Pairs whose two pictures are the same, or are by their tokens: kept, as an edit of nothing,
-    or left out."""
+    """Whether to keep or skip no-op edits: pairs whose two pictures have the same pixels or the
+    same tokens."""
 
     def __post_init__(self) -> None:
-        if self.max_length < 1:
-            raise ValueError(f"max_length must be at least 1, got {self.max_length}")
+        check_fields(self)
+
+    @property
+    def own_proposals(self) -> tuple[str, ...]:
+        return ("source",) if self.source_in == "canvas" else ()
 
     def tokenizer_hash(self) -> str:
         return f"{tokenizer_fingerprint(self.tokenizer)}-{self.text.hash(self._words)}"
@@ -79,16 +87,16 @@ class ImageEditSource:
         )
 
     def num_records(self) -> dict[str, int]:
-        """Pairs of each split, those that will turn out unreadable included."""
+        """Pairs of each split, unreadable ones included."""
         return {split: count for split, count in self.pairs.num_pairs().items() if count}
 
     def examples(self, split: str, first: int, count: int, rng: np.random.Generator) -> Examples:
-        """Pairs first .. first+count-1 of a split, as far as they can be used; rng is not."""
-        found: list[tuple[EditPair, EditRow]] = []
+        """Those of the pairs first .. first+count-1 of a split that can be used; rng is unused."""
+        used: list[tuple[EditPair, EditRow]] = []
         left_out: list[str] = []
         unchanged: list[str] = []
         usable = self.usable(split, range(first, first + count), left_out)
-        for pairs in _in_parts(pair for _, pair in usable):
+        for pairs in _batches(pair for _, pair in usable):
             source, target = (self.encode([getattr(p, x) for p in pairs]) for x in SIDES)
             for pair, *codes in zip(pairs, source, target, strict=True):
                 row = self.row(pair.instruction, *codes)
@@ -101,14 +109,15 @@ class ImageEditSource:
                 elif is_equal and self.equal == "skip":
                     left_out.append(f"{pair.pair_id}: {SAME_TOKENS}")
                 else:
-                    found.append((pair, row))
+                    used.append((pair, row))
                     unchanged += [pair.pair_id] if is_equal else []
-        return self._examples(found, left_out, unchanged)
+        return self._examples(used, left_out, unchanged)
 
     def usable(
         self, split: str, numbers: range, left_out: list[str]
     ) -> Iterator[tuple[int, EditPair]]:
-        """The pairs that can be read, with their numbers; the others are named in `left_out`."""
+        """The pairs that can be read, with their numbers; a line is appended to `left_out` for each
+        of the others."""
         for number in numbers:
             try:
                 pair = self.pairs.pair(split, number)
@@ -126,23 +135,23 @@ class ImageEditSource:
             yield number, pair
 
     def check_model(self, backbone: Backbone) -> None:
-        """Raise ValueError for a model that does not write edits with these ids."""
+        """Raise ValueError unless a model reads and writes edits with the ids of this source."""
         if backbone.layout is None:
-            raise ValueError(f"this needs a model of image edits, got {backbone.kind}")
+            raise ValueError(f"image edits need a model of image edits, got {backbone.kind}")
         layout, mask_id = self.layout, self.text.mask_id
         if not backbone.layout.writes_same_rows(layout) or backbone.mask_id != mask_id:
             raise ValueError(
-                f"the model's ids are not those of these edits: {backbone.layout} with MASK "
-                f"{backbone.mask_id}, not {layout} with MASK {mask_id}; use the tokeniser and text "
+                f"the ids of the model and of the edits differ: {backbone.layout} with MASK "
+                f"{backbone.mask_id}, and {layout} with MASK {mask_id}; use the tokeniser and text "
                 "that the model was trained with"
             )
 
     def unknown_words(self, instruction: str) -> list[str]:
-        """Words of an instruction that all stand for the same, unknown one."""
-        if not isinstance(self.text, WordText):
+        """Words of an instruction that are mapped to the id of unknown words."""
+        if not self.text.is_by_word:
             return []
-        said = dict.fromkeys(split_words(instruction))
-        return [word for word in said if word not in self._words]
+        words = dict.fromkeys(split_words(instruction))
+        return [word for word in words if word not in self._words]
 
     def grid(self, picture: Picture) -> tuple[int, int]:
         """Rows and columns of a picture's codes."""
@@ -151,7 +160,7 @@ class ImageEditSource:
 
     @property
     def patch(self) -> int:
-        """Pixels per side of the cell that a code stands for."""
+        """Pixels per side of the cell that a code represents."""
         return self._tokenizer.patch
 
     @property
@@ -174,7 +183,7 @@ class ImageEditSource:
         return _by_shape(pictures, 1, run)
 
     def decode(self, codes: Sequence[Tensor]) -> list[Picture]:
-        """Pictures of codes, [h, w] each."""
+        """Picture of each grid of codes, [h, w]."""
 
         def run(same: list[Tensor]) -> NDArray[np.uint8]:
             images = (self._tokenizer.decode(torch.stack(same)) * 255).round().to(torch.uint8)
@@ -194,22 +203,22 @@ class ImageEditSource:
 
     @property
     def _words(self) -> tuple[str, ...]:
-        return _words(self.pairs) if isinstance(self.text, WordText) else ()
+        return _words(self.pairs) if self.text.is_by_word else ()
 
     @property
     def _tokenizer(self) -> ImageTokenizer:
         return _load_tokenizer(self.tokenizer)
 
     def _examples(
-        self, found: list[tuple[EditPair, EditRow]], left_out: list[str], unchanged: list[str]
+        self, used: list[tuple[EditPair, EditRow]], left_out: list[str], unchanged: list[str]
     ) -> Examples:
         vocabulary = self.vocabulary()
-        rows = [row for _, row in found]
+        rows = [row for _, row in used]
         target, lengths = pad([row.target.numpy() for row in rows], vocabulary.dtype)
         starts, _ = pad([row.wrong.numpy() for row in rows], vocabulary.dtype)
         editable, _ = pad([row.editable.numpy() for row in rows], np.dtype(np.bool_))
         return Examples(
-            example_ids=[pair.pair_id for pair, _ in found],
+            example_ids=[pair.pair_id for pair, _ in used],
             target=target,
             editable=editable,
             lengths=lengths,
@@ -225,32 +234,29 @@ class ImageEditSource:
 SIDES = ("source", "target")
 
 
-def _in_parts(pairs: Iterator[EditPair]) -> Iterator[list[EditPair]]:
-    part: list[EditPair] = []
-    for pair in pairs:
-        part.append(pair)
-        if len(part) == PICTURES_AT_ONCE:
-            yield part
-            part = []
-    if part:
-        yield part
+def _batches(pairs: Iterator[EditPair]) -> Iterator[list[EditPair]]:
+    while batch := list(itertools.islice(pairs, MAX_PAIRS)):
+        yield batch
 
 
 def _by_shape(
     items: Sequence[Any], cell: int, run: Callable[[list[Any]], Iterable[Any]]
 ) -> list[Any]:
-    """What `run` gives for some items of one shape at a time, in the order of the items.
+    """The results of `run` on batches of items of one shape, in the order of the items.
 
-    An item is [h, w, ...], of cells of so many pixels each.
+    Args:
+        items: Arrays of [h, w, ...].
+        cell: Pixels that one cell of an item represents.
+        run: Maps a list of items of one shape to a result per item.
     """
-    found: dict[int, Any] = {}
+    results: dict[int, Any] = {}
     for shape in dict.fromkeys(tuple(x.shape) for x in items):
-        at = [i for i, x in enumerate(items) if tuple(x.shape) == shape]
-        most = max(1, PIXELS_AT_ONCE // (shape[0] * shape[1] * cell))
-        for first in range(0, len(at), most):
-            part = at[first : first + most]
-            found |= zip(part, run([items[i] for i in part]), strict=True)
-    return [found[i] for i in range(len(items))]
+        indices = [i for i, x in enumerate(items) if tuple(x.shape) == shape]
+        size = max(1, MAX_PIXELS // (shape[0] * shape[1] * cell))
+        for first in range(0, len(indices), size):
+            batch = indices[first : first + size]
+            results |= zip(batch, run([items[i] for i in batch]), strict=True)
+    return [results[i] for i in range(len(items))]
 
 
 @functools.lru_cache(maxsize=2)

@@ -1,7 +1,7 @@
-"""Prompts and responses from anything `datasets` loads: JSONL, JSON, CSV, Parquet, or a hub name;
-and from text benchmarks.
+"""Prompts and responses from text benchmarks and from whatever `datasets` loads: JSONL, JSON, CSV,
+Parquet, or a data set on the hub.
 
-The prompt is the condition and stays; the response is editable.
+The prompt is the condition and stays fixed; the response is editable.
 """
 
 import functools
@@ -10,10 +10,11 @@ import re
 import string
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
+from remask.models.ranges import Range, check_fields
 from remask.models.text.prompts import TextTokenizer, load_tokenizer
 from remask.pipeline.benchmarks.reading import load_from_hub
 from remask.pipeline.benchmarks.training import Benchmark, TrainingSet, read_fields
@@ -27,7 +28,9 @@ FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parque
 
 @dataclass(frozen=True, kw_only=True)
 class TextSource:
-    """Prompt and response by template, tokenised, too long ones left out and counted."""
+    """Prompts and responses by template, tokenised; those that are too long are left out."""
+
+    own_proposals: ClassVar[tuple[str, ...]] = ()
 
     kind: Literal["text"] = "text"
     data: str = field(metadata=PLACE)
@@ -35,43 +38,39 @@ class TextSource:
     tokenizer: str = field(metadata=PLACE)
     """Folder or hub name of a Hugging Face tokenizer."""
     benchmark: Benchmark | None = None
-    """Read the data as this benchmark, whose records have a `prompt` and a `response` as its suite
-    asks and shows them, by `chat` or not. Of MBPP only the part that its suite does not test is
-    read."""
+    """Read the data as this benchmark. Its records have the fields `prompt` and `response` in the
+    wording of the benchmark's suite, with or without `chat`. From MBPP only the part that the suite
+    does not test is read."""
     subjects: tuple[str, ...] = ()
-    """Of MATH, those to take; all when empty."""
+    """Subjects of MATH to read; defaults to all."""
     split_seed: int = 0
-    """Of MBPP's division into parts, as its suite has it."""
+    """Seed of MBPP's division into parts; must equal the seed of its suite."""
     subset: str = "train"
-    """Which split of the data set to read."""
+    """Name of the data set's split to read."""
     prompt: str = "{prompt}"
     """Template over a record's fields."""
     response: str = "{response}"
     """Template over a record's fields."""
     chat: bool = False
-    """Ask by the tokenizer's chat template; the response ends as an assistant's turn does."""
-    max_length: int = 1024
+    """Apply the tokenizer's chat template; the response ends like an assistant's turn."""
+    max_length: Annotated[int, Range("[2, inf)")] = 1024
     """Tokens of prompt and response together; longer examples are left out."""
-    held_out_share: float = 0.05
-    """Share of the records, by a hash of their prompt, that is kept from training."""
+    held_out_share: Annotated[float, Range("[0, 1)")] = 0.05
+    """Share of the records, by a hash of their prompt, that is held out of training."""
     mask_token: str | None = None
-    """The mask token, where the tokenizer does not name one."""
+    """The mask token; defaults to the one that the tokenizer names."""
     append_eos: bool = True
-    """End the response with the tokenizer's end token; in a chat whose turns end with a token of
-    their own, only if it has one."""
-    eos_bucket: int | None = None
-    """Go on with end tokens to a multiple of this many tokens in all, at most `max_length`. They
-    are part of the response, as LLaDA's training has it: so it learns how long answers are."""
+    """End the response with the tokenizer's end token. A tokenizer without one is an error, except
+    in a chat whose turns end with a token of their own."""
+    eos_bucket: Annotated[int | None, Range("[1, inf)")] = None
+    """Pad the row with end tokens to a multiple of this many tokens, at most to `max_length`. They
+    are part of the response, as in LLaDA's training, so that the model learns how long answers are.
+    Defaults to no padding."""
 
     def __post_init__(self) -> None:
-        if self.max_length < 2:
-            raise ValueError(f"max_length must be at least 2, got {self.max_length}")
-        if not 0 <= self.held_out_share < 1:
-            raise ValueError(f"held_out_share must lie in [0, 1), got {self.held_out_share}")
-        if self.eos_bucket is not None and (self.eos_bucket < 1 or not self.append_eos):
-            raise ValueError(
-                f"eos_bucket must be at least 1 and needs append_eos, got {self.eos_bucket}"
-            )
+        check_fields(self)
+        if self.eos_bucket is not None and not self.append_eos:
+            raise ValueError(f"eos_bucket {self.eos_bucket} needs append_eos: true")
         if self.subjects and self.benchmark != "math":
             raise ValueError(f"subjects are MATH's: set benchmark: math, got {self.benchmark}")
 
@@ -83,16 +82,16 @@ class TextSource:
         return self._tokenizer().hash
 
     def with_absolute_paths(self) -> "TextSource":
-        """Paths as this machine names them; hub names as they are."""
+        """The same source with absolute paths; hub names stay."""
         data, tokenizer = absolute_if_here(self.data), absolute_if_here(self.tokenizer)
         return replace(self, data=data, tokenizer=tokenizer)
 
     def data_hash(self) -> str:
-        """Of a benchmark's records and templates, the file's bytes, or what `datasets` knows the
-        data set by."""
+        """Hash of a benchmark's records and templates, or of the file's bytes; for other data sets
+        on the hub, their fingerprint in `datasets`."""
         if self.benchmark:
-            known = repr((self._templates, self._records()))
-            return hashlib.sha256(known.encode()).hexdigest()[:16]
+            content = repr((self._templates, self._records()))
+            return hashlib.sha256(content.encode()).hexdigest()[:16]
         if Path(self.data).suffix in FORMATS:
             return file_hash(self.data)
         return self._records()._fingerprint
@@ -107,7 +106,7 @@ class TextSource:
         return Vocabulary(size, tokenizer.mask_id, tuple(sorted(excluded - {tokenizer.mask_id})))
 
     def num_records(self) -> dict[str, int]:
-        """Records to look through for each split; one in `held_out_share` is held out."""
+        """Records to look through for each split; both splits look through all of them."""
         count = len(self._records())
         return {"train": count} | ({"held_out": count} if self.held_out_share else {})
 
@@ -115,11 +114,12 @@ class TextSource:
         """Those of the records first .. first+count-1 that belong to a split and fit."""
         vocabulary = self.vocabulary()
         records = self._records()
-        ids, prompts, responses, skipped = [], [], [], 0
+        ids, prompts, rows, skipped = [], [], [], 0
         for number in range(first, min(first + count, len(records))):
             record = self._record(number)
             prompt, response = self._texts(record, number)
-            # Records of one prompt stay together, where there is a prompt to tell them by.
+            # Records with the same prompt share a split. If the prompt is constant, the response
+            # decides.
             key = prompt if _fields(self._templates[0]) else response
             is_held_out = hash_share(key.encode()) < self.held_out_share
             if is_held_out != (split == "held_out"):
@@ -132,8 +132,8 @@ class TextSource:
                 continue
             ids.append(f"{Path(self.data).stem}-{self.subset}-{number:09d}")
             prompts.append(len(encoded[0]))
-            responses.append(np.array(encoded[0] + encoded[1]))
-        target, lengths = pad(responses, vocabulary.dtype)
+            rows.append(np.array(encoded[0] + encoded[1]))
+        target, lengths = pad(rows, vocabulary.dtype)
         prompt_lengths = np.array(prompts, np.int32)
         at = np.arange(target.shape[1])
         return Examples(
@@ -185,19 +185,21 @@ class TextSource:
         return prompt, response
 
     def _encode(self, prompt: str, response: str) -> tuple[list[int], list[int]] | None:
-        """Ids of both; none where there is nothing to answer, no room for it, or MASK in either."""
+        """Ids of prompt and response; None if the response is empty, the row is too long, or MASK
+        occurs in either."""
         tokenizer = self._tokenizer()
         mask = tokenizer.inner.convert_ids_to_tokens(tokenizer.mask_id)
         if mask in prompt or mask in response:
             return None
-        asked = tokenizer.encode_prompt(prompt, chat=self.chat)
+        prompt_ids = tokenizer.encode_prompt(prompt, chat=self.chat)
         answer = tokenizer.encode(response) + (tokenizer.turn_end if self.chat else [])
         if self.append_eos and tokenizer.eos_id is not None:
             answer += [tokenizer.eos_id]
-            length = len(asked) + len(answer)
+            length = len(prompt_ids) + len(answer)
             full = -(-length // (self.eos_bucket or 1)) * (self.eos_bucket or 1)
             answer += [tokenizer.eos_id] * (min(full, self.max_length) - length)
-        return (asked, answer) if answer and len(asked + answer) <= self.max_length else None
+        fits = len(prompt_ids + answer) <= self.max_length
+        return (prompt_ids, answer) if answer and fits else None
 
 
 def _fields(template: str) -> list[str]:

@@ -131,4 +131,4 @@ def test_another_model_is_refused(made, capsys):
     command = ["edit", str(folder / "scene.png"), "x", "--recipe", str(folder / "canvas.yaml")]
     with pytest.raises(SystemExit, match="2"):
         main([*command, "--checkpoint", "sudoku"])
-    assert "this needs a model of image edits, got sudoku" in capsys.readouterr().err
+    assert "image edits need a model of image edits, got sudoku" in capsys.readouterr().err

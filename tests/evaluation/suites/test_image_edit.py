@@ -359,7 +359,7 @@ def test_settings_are_read_and_checked(edits, model, suite):
         print(make_suite(values | {"samples": 13}, "x").num_samples)
     with pytest.raises(ValueError, match=r"threshold must lie in \(0, 1\], got 0"):
         make_suite(values | {"threshold": 0.0}, "x")
-    with pytest.raises(ValueError, match="needs a model of image edits, got sudoku"):
+    with pytest.raises(ValueError, match="need a model of image edits, got sudoku"):
         suite.check(SudokuMDM(SudokuConfig(side=4)))
 
 
@@ -370,7 +370,7 @@ def test_a_model_may_know_more_of_its_template(edits, model, monkeypatch):
     ImageEditSuite(edits=edits).check(model)
     other = dataclasses.replace(knows, unconditional_id=0)
     monkeypatch.setattr(model, "layout", other)
-    with pytest.raises(ValueError, match="the model's ids are not those of these edits"):
+    with pytest.raises(ValueError, match="the ids of the model and of the edits differ"):
         ImageEditSuite(edits=edits).check(model)
 
 
@@ -405,7 +405,7 @@ def test_what_counts_as_outside_is_a_setting(edits, suite, table):
 
 def test_another_models_ids_are_refused(edits, model):
     other = dataclasses.replace(edits, text=WordText(size=300))
-    with pytest.raises(ValueError, match="the model's ids are not those of these edits"):
+    with pytest.raises(ValueError, match="the ids of the model and of the edits differ"):
         ImageEditSuite(edits=other).check(model)
     tokens = torch.tensor([[7, edits.layout.image.code_offset]])
     editable = torch.ones_like(tokens, dtype=torch.bool)

@@ -124,11 +124,11 @@ def test_end_tokens_fill_a_response_and_are_part_of_it(make):
         assert (filled.target[i, before - 1 : after] == EOS).all()
         assert filled.editable[i, before:after].all()
         assert filled.editable[i].sum() == after - plain.prompt_lengths[i]
-    most = int(plain.lengths.max()) + 3
-    capped = make("math", *MATH, eos_bucket=64, max_length=most)
+    limit = int(plain.lengths.max()) + 3
+    capped = make("math", *MATH, eos_bucket=64, max_length=limit)
     lengths = capped.examples("train", 0, 2, np.random.default_rng(0)).lengths
-    assert lengths.max() == most
-    with pytest.raises(ValueError, match="eos_bucket must be at least 1 and needs append_eos"):
+    assert lengths.max() == limit
+    with pytest.raises(ValueError, match="eos_bucket 64 needs append_eos: true"):
         make("math", *MATH, eos_bucket=64, append_eos=False)
 
 

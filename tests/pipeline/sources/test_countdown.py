@@ -98,8 +98,8 @@ def test_splits_share_no_prompt_and_only_responses_are_editable(signs):
     ("settings", "message"),
     [
         ({"numbers": (1, 3)}, "numbers must be 2 <= low"),
-        ({"largest": 10}, "largest must be 1 to 9"),
-        ({"train": 0, "held_out": 0}, "need rows in some split"),
+        ({"largest": 10}, r"largest must lie in \[1, 9\], got 10"),
+        ({"train": 0, "held_out": 0}, "train and held_out are both 0"),
         ({"held_out_share": 0.0}, r"held_out_share must lie in"),
     ],
 )
@@ -115,5 +115,5 @@ def test_text_of_other_characters_is_refused():
 
 def test_a_split_without_prompts_is_an_error():
     source = CountdownSource(numbers=(2, 2), largest=1, held_out_share=0.01)
-    with pytest.raises(ValueError, match="no held_out prompt is found in 10,000 drawn"):
+    with pytest.raises(ValueError, match="none of 10,000 drawn prompts belongs to held_out"):
         source.draw("held_out", np.random.default_rng(0))

@@ -298,7 +298,7 @@ def test_pictures_of_many_shapes_are_rows_of_many_lengths(tokenizer, tmp_path, m
         data=str(folder), height=32, width=32, shape="own", step=8, held_out_share=0.0
     )
     many = ImageEditSource(pairs=pairs, tokenizer=tokenizer)
-    monkeypatch.setattr(image_edit, "PIXELS_AT_ONCE", 1100)  # a picture at a time
+    monkeypatch.setattr(image_edit, "MAX_PIXELS", 1100)  # a picture at a time
     found = examples(many, 4)
     monkeypatch.undo()
     cells = [(4, 4), (2, 8), (4, 4), (6, 2)]
@@ -333,9 +333,9 @@ def test_an_instruction_with_special_tokens_is_left_out(edits, published, tmp_pa
 def test_published_mistakes_are_named(edits, published):
     other = dataclasses.replace(published.ids.image, num_codes=32)
     wrong = dataclasses.replace(published, ids=dataclasses.replace(published.ids, image=other))
-    with pytest.raises(ValueError, match="tokeniser has 128 codes, the model's ids are for 32"):
+    with pytest.raises(ValueError, match="tokeniser has 128 codes, the model has ids for 32"):
         examples(edits(text=wrong))
-    with pytest.raises(ValueError, match="template must have {instruction} in it"):
+    with pytest.raises(ValueError, match="template must contain {instruction}"):
         dataclasses.replace(published, template="<user></user>")
 
 
