@@ -1,4 +1,4 @@
-"""Image edits as pairs: a picture, an instruction, the picture it should become."""
+"""Image edits as pairs: a source picture, an instruction, and the target picture."""
 
 from remask.pipeline.edits.emoji import EmojiPairs
 from remask.pipeline.edits.files import FilePairs

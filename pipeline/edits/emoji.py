@@ -1,6 +1,6 @@
-"""Emoji on a canvas: real pictures with names, recoloured, replaced, added, removed, retoned.
+"""Scenes of emoji: pictures with names, recoloured, replaced, added, removed or retoned.
 
-Pictures come from a folder of one of three layouts:
+The pictures come from a folder in one of three layouts:
 
     emoji.json, img/twitter/64/*.png     the npm package emoji-datasource-twitter
     meta.jsonl, twemoji64_rgb.npz        the same pictures in one array
@@ -15,12 +15,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from PIL import Image
 
 from remask.models.checkpoints.folder import check_inside
+from remask.models.ranges import Range
 from remask.pipeline.edits.images import ImageError, Picture, read_picture
 from remask.pipeline.edits.pair import split_words
 from remask.pipeline.edits.scenes import EDITS, LOOK_EDITS, ScenePairs, Thing
@@ -35,68 +36,66 @@ TONES = {
     "1f3fe": "darker",
     "1f3ff": "dark",
 }
-"""Words for the five skin tones, by the code point in a file's name."""
+"""Words for the five skin tones, by the code point in file names."""
 HUES = {"red": 0, "orange": 28, "yellow": 52, "green": 125, "blue": 220, "purple": 280}
-"""Degrees."""
-STORED = 64
-"""Pixels per side of the pictures as they are kept."""
+"""Hues of the colour words, in degrees."""
+STORED_SIDE = 64
+"""Pixels per side of the pictures in memory."""
 ONE_WORD = re.compile(r"[a-z]+")
-GREY = 24
-"""Channels that differ by less are grey, and keep their colour when others change it."""
-SEEN = 40
-"""Levels that a new colour must move an emoji's pixels by, on average."""
+GREY_RANGE = 24
+"""A pixel whose channels differ by less is grey; recolouring leaves it unchanged."""
+MIN_CHANGE = 40
+"""Levels by which a new colour must change an emoji's pixels on average to be visible."""
 
 
 @dataclass(frozen=True)
 class Emoji:
-    """A picture with a name."""
+    """A named picture."""
 
     name: str
     category: str
     picture: Picture
     tones: dict[str, Picture]
-    """The same in other skin tones, by word; empty for most."""
+    """The picture in each skin tone, by word; empty if it has no skin tones."""
 
     @functools.cached_property
     def hues(self) -> tuple[str, ...]:
-        """Colours that would be seen on it: none for what is grey, not its own."""
+        """Colours that would visibly change it: none for a grey emoji, and not its own colour."""
         ink = (self.picture < 255).any(-1)
         return tuple(
             name
             for name, hue in HUES.items()
-            if _distance(recolour(self.picture, hue), self.picture)[ink].mean() > SEEN
+            if _distance(recolour(self.picture, hue), self.picture)[ink].mean() > MIN_CHANGE
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmojiPairs(ScenePairs):
-    """Some emoji of a folder, several on each canvas."""
+    """Scenes of emoji from a folder."""
 
     kind: Literal["emoji"] = "emoji"
     folder: str = field(metadata=PLACE)
-    """Where the pictures are."""
+    """Folder of the pictures."""
     side: int = 64
     edits: tuple[str, ...] = ("recolour", "replace", "add", "remove", "tone")
-    objects: int = 48
-    """Emoji with names of one word that are used, chosen by a hash of their names; fewer where
-    there are fewer."""
-    people: int = 24
-    """The same of those that come in skin tones; `tone` needs them."""
-    changed_share: float = 0.5
-    """Of the things in a scene yet to be edited, the share that has a colour or tone not its own:
-    so a look that an instruction asks for has been seen, though not asked for in these words."""
+    objects: Annotated[int, Range("[0, inf)")] = 48
+    """Limit on the emoji without skin tones. Those with one-word names are used, chosen by a hash
+    of their names."""
+    people: Annotated[int, Range("[0, inf)")] = 24
+    """Limit on the emoji with skin tones, chosen likewise; the edit `tone` needs them."""
+    changed_share: Annotated[float, Range("[0, 1]")] = 0.5
+    """Share of the things that have a colour or tone other than their own before the edit, so that
+    training shows looks that only held-out instructions ask for."""
     categories: tuple[str, ...] = ("Animals & Nature", "Food & Drink", "Objects", "Activities")
-    """Of the objects, where the folder says them."""
+    """Categories of the objects; ignored for folders that state none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.objects < 0 or self.people < 0 or self.objects + self.people < self.things[1] + 1:
+        if self.objects + self.people < self.things[1] + 1:
             raise ValueError(
                 f"objects and people must be more than the {self.things[1]} things of a scene, got "
                 f"{self.objects} and {self.people}"
             )
-        if not 0 <= self.changed_share <= 1:
-            raise ValueError(f"changed_share must lie in [0, 1], got {self.changed_share}")
 
     @classmethod
     def known_edits(cls) -> tuple[str, ...]:
@@ -125,7 +124,7 @@ class EmojiPairs(ScenePairs):
             picture = recolour(picture, HUES[thing.look])
         small = Image.fromarray(picture).resize(canvas.shape[1::-1], Image.Resampling.BOX)
         shade = np.asarray(small)
-        # The pictures stand on white, so multiplied into the canvas white lets it through.
+        # The pictures have a white background: multiplying leaves the canvas unchanged there.
         canvas[:] = (canvas.astype(np.uint16) * shade + 127) // 255
 
     def thing_words(self) -> Iterator[str]:
@@ -151,17 +150,17 @@ class EmojiPairs(ScenePairs):
 
 
 def recolour(picture: Picture, hue: float) -> Picture:
-    """The picture with every colour turned to one hue, in degrees; greys and white stay."""
+    """The picture with every colour rotated to one hue, in degrees; greys and white stay."""
     high, low = picture.max(-1).astype(np.float64), picture.min(-1).astype(np.float64)
     pure = np.array(colorsys.hsv_to_rgb(hue / 360, 1, 1))
-    # As light at its lightest and as dark at its darkest channel as it was.
+    # The lightest and the darkest channel of each pixel keep their levels.
     turned = low[..., None] + (high - low)[..., None] * pure
-    is_grey = high - low < GREY
+    is_grey = high - low < GREY_RANGE
     return np.where(is_grey[..., None], picture, turned.round()).astype(np.uint8)
 
 
 def _distance(a: Picture, b: Picture) -> np.ndarray:
-    """The farthest that a channel is off, by pixel."""
+    """The largest difference of a channel, by pixel, [H, W]."""
     return np.abs(a.astype(np.int16) - b).max(-1)
 
 
@@ -169,18 +168,18 @@ def _distance(a: Picture, b: Picture) -> np.ndarray:
 def _choose(
     folder: str, objects: int, people: int, categories: tuple[str, ...]
 ) -> dict[str, Emoji]:
-    """The emoji in use, by name."""
+    """The emoji to use, by name."""
     named = {e.name: e for e in read_emoji(folder) if ONE_WORD.fullmatch(e.name)}
     order = sorted(named, key=lambda name: hash_share(name.encode()))
     plain = [n for n in order if not named[n].tones and named[n].category in (*categories, "")]
     toned = [n for n in order if named[n].tones]
     chosen = [*plain[:objects], *toned[:people]]
     if people and not toned:
-        raise ValueError(f"{folder} has no emoji in skin tones; leave `tone` out of edits")
+        raise ValueError(f"{folder} has no emoji with skin tones; leave `tone` out of edits")
     if len(chosen) < 4:
         raise ValueError(
-            f"{folder} has {len(chosen)} pictures with names of one word in {list(categories)}; "
-            "a scene needs 4 or more to choose from"
+            f"{folder} has {len(chosen)} pictures with one-word names in {list(categories)}; a "
+            "scene needs at least 4"
         )
     return {name: named[name] for name in chosen}
 
@@ -198,7 +197,7 @@ def read_emoji(folder: str) -> tuple[Emoji, ...]:
             except (OSError, KeyError, TypeError, ValueError) as error:
                 raise ValueError(
                     f"{root / index} and the pictures it names cannot be read: {error!r}; unpack "
-                    "emoji-datasource-twitter anew, or name a folder of PNGs alone"
+                    "emoji-datasource-twitter again, or name a folder of PNG files only"
                 ) from error
     files = sorted(root.glob("*.png"))
     if not files:
@@ -237,7 +236,7 @@ def _emoji(row: dict[str, Any], picture: Picture, variations: list[str], read: A
     tones = {
         TONES[code]: read(name)
         for name in variations
-        if len(variations) == len(TONES)  # couples have a tone each
+        if len(variations) == len(TONES)  # the two persons of a couple have a tone each
         for code in TONES
         if code in name
     }
@@ -245,4 +244,4 @@ def _emoji(row: dict[str, Any], picture: Picture, variations: list[str], read: A
 
 
 def _read_file(path: Path) -> Picture:
-    return read_picture(path.read_bytes(), str(path), (STORED, STORED))
+    return read_picture(path.read_bytes(), str(path), (STORED_SIDE, STORED_SIDE))

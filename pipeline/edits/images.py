@@ -1,9 +1,9 @@
-"""Pictures from files of any kind to plain arrays of a given size.
+"""Pictures from image files to RGB arrays of a given size.
 
-Whatever a file holds (grey, palette, alpha, CMYK, 16 bits, turned by EXIF) becomes 8-bit RGB: alpha
-is laid over white, a turn is carried out. The size is reached by one rule: scale until the picture
-covers it, then cut away what stands over, the same on both sides. A file that cannot be read raises
-`ImageError` with its name, so that readers of many can count it and go on.
+Every format (grey, palette, alpha, CMYK, 16 bits, rotated by EXIF) becomes 8-bit RGB: alpha is
+composited over white and EXIF rotations are applied. A picture is scaled until it covers the wanted
+size and then cropped equally on both sides. A file that cannot be read raises `ImageError` with its
+name, so that a reader of many files can count it and go on.
 """
 
 import contextlib
@@ -24,10 +24,10 @@ Region = NDArray[np.bool_]
 """[H, W]."""
 Size = tuple[int, int]
 """Height and width."""
-LONGEST = 4
-"""Longer than wide by, or wider than long, where a picture's own shape is kept."""
-MOST_SHAPE = 1.1
-"""By which height / width of two pictures of one edit may differ."""
+MAX_ASPECT = 4
+"""Limit on the ratio of the longer to the shorter side where a picture keeps its own shape."""
+MAX_ASPECT_CHANGE = 1.1
+"""Limit on the ratio between the aspect ratios of an edit's two pictures."""
 
 WITH_ALPHA = ("LA", "La", "PA", "RGBA", "RGBa")
 DEEP_GREYS = ("I", "I;16", "I;16L", "I;16B")
@@ -39,52 +39,56 @@ class ImageError(ValueError):
 
 @dataclass(frozen=True)
 class ImageFile:
-    """A file's picture, upright and in RGB, of whatever size it is."""
+    """A file's picture, upright and in RGB, in its own size."""
 
     image: Image.Image
     name: str
-    """Said in errors."""
-    is_clear: bool = False
-    """Does white show through somewhere?"""
+    """Name of the file, for errors."""
+    is_transparent: bool = False
+    """Is any pixel of the file at least partly transparent?"""
 
     @classmethod
     def read(cls, data: bytes, name: str) -> "ImageFile":
         with _named(name):
             image = Image.open(io.BytesIO(data))
             image.load()
-            return cls(_to_rgb(ImageOps.exif_transpose(image), name), name, _is_clear(image))
+            return cls(_to_rgb(ImageOps.exif_transpose(image), name), name, _is_transparent(image))
 
     @property
     def size(self) -> Size:
         return self.image.height, self.image.width
 
+    @property
+    def dimensions(self) -> str:
+        return f"{self.image.width} × {self.image.height}"
+
     def fit(self, size: Size) -> Picture:
-        """Brought to a size."""
+        """The picture scaled and cropped to a size."""
         return _fit(self.image, size, Image.Resampling.LANCZOS)
 
     def check_shape(self, of: "ImageFile") -> None:
-        """Raise ImageError where another picture has another shape: cut alike, they would not show
-        the same."""
-        here, there = (height / width for height, width in (self.size, of.size))
-        if max(here / there, there / here) > MOST_SHAPE:
+        """Raise ImageError if the aspect ratio differs from another picture's: cropped to one size,
+        the two would show different parts of a scene."""
+        own, other = (height / width for height, width in (self.size, of.size))
+        if max(own / other, other / own) > MAX_ASPECT_CHANGE:
             raise ImageError(
-                f"{self.name} is {_words(self)}, {of.name} {_words(of)} (width × height); the "
-                "pictures of an edit must have one shape"
+                f"{self.name} is {self.dimensions}, {of.name} {of.dimensions} (width × height); "
+                "the pictures of an edit must have one shape"
             )
 
     def region(self, of: "ImageFile", size: Size) -> Region:
-        """The region that this mask marks, where it is lighter than half, brought to a size.
+        """The region that this mask marks, scaled and cropped to a size, [H, W].
 
         Args:
-            of: The picture it belongs to, which must be as large.
-            size: Height and width.
+            of: The picture that the mask belongs to, which must have the same size.
+            size: Height and width of the region. Pixels lighter than half are inside it.
         """
         if self.size != of.size:
             raise ImageError(
-                f"mask {self.name} is {_words(self)}, its picture {of.name} {_words(of)} (width × "
-                "height); a mask must be as large as its picture"
+                f"mask {self.name} is {self.dimensions}, its picture {of.name} {of.dimensions} "
+                "(width × height); a mask must be as large as its picture"
             )
-        if self.is_clear:
+        if self.is_transparent:
             raise ImageError(f"mask {self.name} is transparent; save it as white on black")
         levels = np.asarray(self.image).mean(-1)
         darkest, lightest = levels.min(), levels.max()
@@ -97,27 +101,27 @@ class ImageFile:
 
 
 def read_picture(data: bytes, name: str, size: Size) -> Picture:
-    """A file's picture as RGB, brought to a size; its name is said in errors."""
+    """A file's picture as RGB, scaled and cropped to a size; errors mention its name."""
     return ImageFile.read(data, name).fit(size)
 
 
 @functools.lru_cache(maxsize=4)
 def sizes_of_area(area: int, step: int) -> tuple[Size, ...]:
-    """Heights and widths in steps of so many pixels, at most `area` pixels in all, of each height
-    the widest; none is more than `LONGEST` times as long as wide."""
-    sides = range(step, math.isqrt(area * LONGEST) + 1, step)
-    found = ((height, area // height // step * step) for height in sides)
-    return tuple(x for x in found if min(x) and max(x) <= LONGEST * min(x))
+    """For each height that is a multiple of `step`, the widest size of at most `area` pixels whose
+    width is a multiple of `step` too; aspect ratios beyond `MAX_ASPECT` are left out."""
+    sides = range(step, math.isqrt(area * MAX_ASPECT) + 1, step)
+    sizes = ((height, area // height // step * step) for height in sides)
+    return tuple(x for x in sizes if min(x) and max(x) <= MAX_ASPECT * min(x))
 
 
 def nearest_size(size: Size, sizes: Sequence[Size]) -> Size:
-    """The one that keeps most of a picture of some size."""
+    """The size that keeps most of a picture: the one whose aspect ratio is nearest."""
     ratio = math.log(size[0] / size[1])
     return min(sizes, key=lambda x: (abs(math.log(x[0] / x[1]) - ratio), -x[0] * x[1]))
 
 
 def to_png(picture: Picture, colours: int | None = None) -> bytes:
-    """A picture as the bytes of a PNG file, with a palette of so many colours if that is said."""
+    """A picture as a PNG file, with a palette of so many colours; defaults to full colour."""
     image, out = Image.fromarray(picture), io.BytesIO()
     (image.quantize(colours) if colours else image).save(out, "png", optimize=True)
     return out.getvalue()
@@ -136,7 +140,7 @@ def _to_rgb(image: Image.Image, name: str) -> Image.Image:
     return image.convert("RGB")
 
 
-def _is_clear(image: Image.Image) -> bool:
+def _is_transparent(image: Image.Image) -> bool:
     if image.mode not in WITH_ALPHA and "transparency" not in image.info:
         return False
     return bool((np.asarray(image.convert("RGBA"))[..., 3] < 255).any())
@@ -151,10 +155,10 @@ def _fit(image: Image.Image, size: Size, resampling: Image.Resampling) -> Pictur
 
 @contextlib.contextmanager
 def _named(name: str) -> Iterator[None]:
-    """What Pillow raises for damaged, foreign and monstrous files, in one line."""
+    """Turn Pillow's errors for damaged, unknown and oversized files into a one-line ImageError."""
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="PIL")  # of odd but readable metadata
+            warnings.filterwarnings("ignore", module="PIL")  # odd but readable metadata
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             yield
     except UnidentifiedImageError as error:
@@ -163,9 +167,5 @@ def _named(name: str) -> Iterator[None]:
         raise ImageError(f"{name} is too large: {error}") from error
     except (ImageError, MemoryError):
         raise
-    except Exception as error:  # damaged files make Pillow raise all kinds
+    except Exception as error:  # damaged files make Pillow raise errors of many types
         raise ImageError(f"{name} is damaged: {error}") from error
-
-
-def _words(file: ImageFile) -> str:
-    return f"{file.image.width} × {file.image.height}"

@@ -1,7 +1,7 @@
-"""Pictures that a table names: read from below its folder, or by a scheme that the recipe allows.
+"""Pictures that a table names: read from its folder, or by a URL scheme that the recipe allows.
 
-A table may come from anywhere, so what it names decides nothing: without the recipe's word no row
-makes this process open a file elsewhere on the machine, or talk to a server.
+A table is untrusted. Unless the recipe allows it, no row can make this process open a file outside
+the folder or contact a server.
 """
 
 from remask.models.checkpoints.folder import check_inside
@@ -10,21 +10,21 @@ from remask.pipeline.runtime.retries import retried
 from remask.pipeline.runtime.storage import StorageError, open_file_system
 
 ROOTS = ("", "Singleturn/", "Multiturn/")
-"""Where in the folder of pictures a path may begin."""
+"""Folders, below the folder of pictures, that a path may be relative to."""
 ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
 def read_named(path: str, folder: str, schemes: tuple[str, ...], row: str) -> ImageFile:
-    """The picture that a row names.
+    """Read the picture that a row names.
 
     Args:
-        path: As the table has it: a path below the folder, or a URL.
-        folder: The folder of pictures, by the recipe.
-        schemes: Those of URLs outside the folder that the recipe allows.
-        row: The row's name, for errors.
+        path: A path below the folder, or a URL.
+        folder: The recipe's folder of pictures.
+        schemes: Schemes of URLs outside the folder that the recipe allows.
+        row: Name of the row, for errors.
 
     Raises:
-        ImageError: The row names nothing that it may, or nothing that is there.
+        ImageError: The row names a picture that is missing, or that it may not name.
         StorageError: The storage failed, which is no reason to drop the row.
     """
     scheme, separator, _ = path.partition("://")
@@ -32,24 +32,24 @@ def read_named(path: str, folder: str, schemes: tuple[str, ...], row: str) -> Im
         if separator and not path.startswith(f"{folder}/"):
             if scheme not in schemes or "::" in path:
                 raise ImageError(
-                    f"{row} names {path!r}, which is outside {folder}; name its scheme in "
-                    "`schemes` to read it all the same"
+                    f"{row} names {path!r}, which is outside {folder}; to allow it, name its "
+                    "scheme in `schemes`"
                 )
-            places = [open_file_system(path)]
+            candidates = [open_file_system(path)]
         else:
             fs, root = open_file_system(folder)
             inside = check_inside(path.removeprefix(f"{folder}/").lstrip("/"))
-            places = [(fs, f"{root.rstrip('/')}/{start}{inside}") for start in ROOTS]
+            candidates = [(fs, f"{root.rstrip('/')}/{start}{inside}") for start in ROOTS]
     except (ValueError, StorageError) as error:
         raise ImageError(f"{row}: {error}") from error
-    for fs, place in places:
+    for fs, file in candidates:
         try:
-            data = retried(lambda fs=fs, place=place: fs.cat_file(place))
+            data = retried(lambda fs=fs, file=file: fs.cat_file(file))
         except ABSENT:
             continue
         except Exception as error:  # whatever the file system's package raises
             is_denied = isinstance(error, PermissionError)
-            advice = "see to it that it can be read, and" if is_denied else "then"
-            raise StorageError(f"cannot read {place}: {error}; {advice} run it again") from error
-        return ImageFile.read(data, place)
+            advice = "make it readable and run it again" if is_denied else "run it again"
+            raise StorageError(f"cannot read {file}: {error}; {advice}") from error
+        return ImageFile.read(data, file)
     raise ImageError(f"{row}: there is no {path} in {folder}")

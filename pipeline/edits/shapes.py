@@ -1,4 +1,4 @@
-"""Coloured shapes: pairs without any file, small enough to learn in minutes."""
+"""Scenes of coloured shapes: they need no files and are learned in minutes."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ COLOURS = {
     "purple": (128, 60, 160),
     "black": (30, 30, 30),
 }
-# Where a shape is, by x and y from -1 to 1 over its box.
+# Is a point inside the shape? x and y run from -1 to 1 over its box.
 SHAPES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "circle": lambda x, y: x**2 + y**2 <= 1,
     "square": lambda x, y: np.maximum(abs(x), abs(y)) <= 0.85,
@@ -26,12 +26,12 @@ SHAPES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "cross": lambda x, y: np.minimum(abs(x), abs(y)) <= 0.34,
 }
 MARGIN = 0.125
-"""Of a cell, left free on each side."""
+"""Share of a cell's width that stays empty on each side of its shape."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShapePairs(ScenePairs):
-    """Five shapes in six colours on pale grounds."""
+    """Five shapes in six colours on pale backgrounds."""
 
     kind: Literal["shapes"] = "shapes"
 

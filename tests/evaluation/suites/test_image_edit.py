@@ -222,7 +222,7 @@ def test_curves_follow_the_steps(suite, table):
 
 
 def test_edits_of_nothing_succeed_when_nothing_changes(edits, model):
-    pairs = dataclasses.replace(edits.pairs, edits=("nothing",))
+    pairs = dataclasses.replace(edits.pairs, edits=("no_op",))
     suite = ImageEditSuite(edits=dataclasses.replace(edits, pairs=pairs), samples=5)
     table = suite.predict(model, range(5), Decoder(max_steps=1))
     out = figures(suite, replayed(suite, table, lambda source, target: (source, source)))

@@ -18,7 +18,7 @@ from tests.pipeline.pictures import (
 from tests.places import SHARED
 
 TWEMOJI = SHARED / "twemoji"
-SHAPE_EDITS = ("recolour", "replace", "add", "remove", "nothing")
+SHAPE_EDITS = ("recolour", "replace", "add", "remove", "no_op")
 
 
 @pytest.mark.parametrize("edit", SHAPE_EDITS)
@@ -27,10 +27,10 @@ def test_only_one_thing_changes(edit):
     for number in range(20):
         pair = pairs.pair("train", number)
         changed = (pair.source != pair.target).any(-1)
-        assert pair.is_equal == (edit == "nothing")
+        assert pair.is_equal == (edit == "no_op")
         rows, columns = np.nonzero(changed)
         cells = {(r // 16, c // 16) for r, c in zip(rows, columns, strict=True)}
-        assert len(cells) == (edit != "nothing")
+        assert len(cells) == (edit != "no_op")
 
 
 def test_instructions_say_what_is_done():
@@ -39,7 +39,7 @@ def test_instructions_say_what_is_done():
         edit = pairs.edit("train", number)
         before, after = edit.before.things[edit.cell], edit.after.things[edit.cell]
         row, column = divmod(edit.cell, 3)
-        if edit.kind == "nothing":
+        if edit.kind == "no_op":
             assert edit.instruction.removeprefix("remove the ") not in edit.before.names
             assert edit.before == edit.after
         elif edit.kind == "add":
@@ -103,10 +103,10 @@ def test_words_are_all_that_instructions_have(kind, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"train": 0, "held_out": 0}, "need pairs in some split"),
-        ({"grid": 4}, r"grid must be one of \[1, 2, 3\], got 4"),
+        ({"train": 0, "held_out": 0}, "train and held_out are both 0"),
+        ({"grid": 4}, r"grid must lie in \[1, 3\], got 4"),
         ({"side": 33}, "side must be a multiple of grid 2"),
-        ({"side": 8}, "8 pixels a cell or more, got 8"),
+        ({"side": 8}, "at least 8 pixels per cell, got 8"),
         ({"things": (2, 4)}, "with room to add one, got 2, 4"),
         ({"edits": ("paint",)}, r"edits must be among .*, got \['paint'\]"),
         ({"edits": ()}, "edits must be among"),
@@ -169,12 +169,12 @@ def test_emoji_mistakes_are_named(tmp_path):
     with pytest.raises(ValueError, match="nowhere has no emoji: neither emoji.json"):
         EmojiPairs(folder=str(tmp_path / "nowhere")).words()
     folder = str(write_pngs(tmp_path / "pngs"))
-    with pytest.raises(ValueError, match="has no emoji in skin tones; leave `tone` out"):
+    with pytest.raises(ValueError, match="has no emoji with skin tones; leave `tone` out"):
         EmojiPairs(folder=folder).words()
     with pytest.raises(ValueError, match="must be more than the 3 things of a scene"):
         EmojiPairs(folder=folder, objects=2, people=1)
     toneless = EmojiPairs(folder=folder, people=0, edits=("tone",))
-    with pytest.raises(ValueError, match="edit tone suits none of the things; leave it out"):
+    with pytest.raises(ValueError, match="edit tone applies to none of the things; leave it out"):
         toneless.pair("train", 0)
     crowded = EmojiPairs(folder=folder, people=0, edits=("add",), side=48, grid=3, things=(8, 8))
     with pytest.raises(ValueError, match="too few things for 8 different ones"):
@@ -182,8 +182,8 @@ def test_emoji_mistakes_are_named(tmp_path):
 
 
 def test_a_split_without_edits_is_an_error(monkeypatch):
-    monkeypatch.setattr(scenes, "MOST_EDITS", 1000)
-    with pytest.raises(ValueError, match="no held_out edit is found in 1,000 drawn"):
+    monkeypatch.setattr(scenes, "MAX_EDITS", 1000)
+    with pytest.raises(ValueError, match="none of 1,000 drawn edits belongs to held_out"):
         ShapePairs(edits=("remove",), held_out_share=0.01).pair("held_out", 0)
 
 

@@ -1,4 +1,4 @@
-"""Edit pairs read from files: tables, pictures, splits."""
+"""Edit pairs read from files: their pictures, in and beside tables."""
 
 import dataclasses
 import errno
@@ -15,8 +15,8 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from remask.pipeline.edits import FilePairs
-from remask.pipeline.edits.files import PairFields
 from remask.pipeline.edits.images import ImageError
+from remask.pipeline.edits.tables import PairFields
 from remask.pipeline.runtime.storage import StorageError
 from tests.pipeline.pictures import (
     disc,
@@ -25,11 +25,6 @@ from tests.pipeline.pictures import (
     write_imgedit,
     write_plain,
 )
-
-
-@pytest.fixture
-def private_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
 
 
 def test_a_plain_folder_is_read(tmp_path, private_cache):
@@ -58,7 +53,7 @@ def test_pictures_keep_their_own_shape_if_asked(tmp_path, private_cache):
         assert pair.source.shape[:2] == pair.target.shape[:2] == pair.region.shape == shape
         assert pair.region.any()
         assert (pair.source != pair.target).any(-1)[pair.region].mean() > 0.9
-    with pytest.raises(ValueError, match="no picture of 16 × 16 pixels in all has sides in steps"):
+    with pytest.raises(ValueError, match="no picture of at most 16 × 16 pixels has sides in steps"):
         FilePairs(data=str(folder), step=32, **settings)
 
 
@@ -66,8 +61,8 @@ def test_imgedit_is_read_as_published(tmp_path, private_cache, capsys):
     folder = write_imgedit(tmp_path / "ImgEdit")
     pairs = FilePairs(data=str(folder), height=16, width=16, held_out_share=0.0)
     assert pairs.num_pairs() == {"train": 4}, "the row with two inputs is no pair"
-    assert "ImgEdit: 1 of 5 rows are passed over" in capsys.readouterr().err
-    assert dataclasses.replace(pairs, most=4).num_pairs() == {"train": 4}
+    assert "ImgEdit: 1 of 5 rows are left out" in capsys.readouterr().err
+    assert dataclasses.replace(pairs, max_rows=4).num_pairs() == {"train": 4}
     pair = pairs.pair("train", 1)
     assert pair.instruction == "Make the square red."
     assert pair.region is None
@@ -141,7 +136,9 @@ def test_a_row_opens_no_url_that_the_recipe_does_not_allow(tmp_path, private_cac
         server.setblocking(False)
         address = f"127.0.0.1:{server.getsockname()[1]}"
         pairs = naming(folder, f"{scheme}://{address}/{{}}.png")
-        with pytest.raises(ImageError, match="is outside .*plain; name its scheme in `schemes`"):
+        with pytest.raises(
+            ImageError, match="is outside .*plain; to allow it, name its scheme in `schemes`"
+        ):
             pairs.pair("train", 0)
         with pytest.raises(BlockingIOError):  # nobody called
             server.accept()
@@ -212,58 +209,6 @@ def test_a_target_of_another_shape_is_refused(tmp_path, private_cache):
     assert pairs.pair("train", 0).target.shape == (16, 16, 3)
     with pytest.raises(ImageError, match=r"1-target.png is 20 × 16, .*1-source.png 16 × 16"):
         pairs.pair("train", 1)
-
-
-def test_splits_follow_the_picture(tmp_path, private_cache):
-    folder = write_plain(tmp_path / "plain")
-    lines = [json.loads(x) for x in (folder / "edits.jsonl").read_text().splitlines()]
-    again = [line | {"instruction": "another edit of it"} for line in lines]
-    (folder / "edits.jsonl").write_text("\n".join(map(json.dumps, lines + again)))
-    pairs = FilePairs(data=str(folder), height=16, width=16, held_out_share=0.5)
-    pictures = {
-        split: {pairs.pair(split, i).source.tobytes() for i in range(count)}
-        for split, count in pairs.num_pairs().items()
-    }
-    assert len(pictures) == 2
-    assert not pictures["train"] & pictures["held_out"]
-    assert sum(pairs.num_pairs().values()) == 12
-
-
-def test_folders_of_one_name_are_one_picture_if_asked(tmp_path, private_cache):
-    lines = [
-        {"source": f"{part}/{i:03d}/a.png", "target": f"{part}/{i:03d}/b.png", "instruction": part}
-        for part in ("add", "remove", "replace")
-        for i in range(40)
-    ]
-    (tmp_path / "edits.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    alone = FilePairs(data=str(tmp_path), held_out_share=0.5)
-    together = dataclasses.replace(alone, split_by="folder")
-
-    def photos(pairs):
-        return [{row % 40 for row in pairs._rows[split]} for split in ("train", "held_out")]
-
-    trained, held_out = photos(together)
-    assert not trained & held_out
-    assert trained | held_out == {*range(40)}
-    assert set.intersection(*photos(alone)), "by their paths, copies of a photo part"
-
-
-def test_so_many_rows_are_chosen_by_a_hash(tmp_path, private_cache):
-    folder = write_plain(tmp_path / "plain", [(16, 16)] * 40)
-    everything = FilePairs(data=str(folder), height=16, width=16, held_out_share=0.5)
-    some = dataclasses.replace(everything, most=30)
-    fewer = dataclasses.replace(everything, most=10)
-    of = {
-        name: {split: set(pairs._rows[split]) for split in ("train", "held_out")}
-        for name, pairs in (("all", everything), ("some", some), ("fewer", fewer))
-    }
-    assert sum(some.num_pairs().values()) == 30
-    assert sum(fewer.num_pairs().values()) == 10
-    for split in ("train", "held_out"):
-        assert of["fewer"][split] < of["some"][split] < of["all"][split], "both splits lose some"
-    assert dataclasses.replace(everything, most=99).num_pairs() == everything.num_pairs()
-    with pytest.raises(ValueError, match="most must be at least 1, got 0"):
-        dataclasses.replace(everything, most=0)
 
 
 @pytest.mark.parametrize("as_list", [False, True])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from remask.pipeline.edits.images import (
-    LONGEST,
+    MAX_ASPECT,
     ImageError,
     ImageFile,
     nearest_size,
@@ -188,7 +188,7 @@ def test_a_pictures_own_shape_keeps_most_of_it(height, width, side, step):
         assert not size[0] % step
         assert not size[1] % step
         assert size[0] * size[1] <= side**2 < size[0] * (size[1] + step)
-        assert max(size) <= LONGEST * min(size)
+        assert max(size) <= MAX_ASPECT * min(size)
     chosen = nearest_size((height, width), sizes)
     assert kept(chosen) == pytest.approx(max(map(kept, sizes)))
 

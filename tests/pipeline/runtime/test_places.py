@@ -7,7 +7,7 @@ import pytest
 
 from remask.models.images.edit_rows import EditLayout
 from remask.pipeline.edits import EmojiPairs, FilePairs, ShapePairs
-from remask.pipeline.edits.files import PairFields
+from remask.pipeline.edits.tables import PairFields
 from remask.pipeline.edits.text import PublishedText, WordText
 from remask.pipeline.plan import Plan
 from remask.pipeline.recipe import BuildRecipe
@@ -31,8 +31,8 @@ PAIRS = {
     FilePairs(data="edits"): (
         {
             "schemes": ("https",), "height": 256, "width": 256, "shape": "own", "step": 16,
-            "subset": "test", "fields": PairFields(source="before"), "most": 7,
-            "held_out_share": 0.3, "split_by": "folder", "most_words": 7,
+            "subset": "test", "fields": PairFields(source="before"), "max_rows": 7,
+            "held_out_share": 0.3, "split_by": "folder", "max_words": 7,
         },
         {"data": "elsewhere", "images": "elsewhere"},
     ),

@@ -196,7 +196,7 @@ def test_unreadable_pictures_are_named_and_the_rest_goes_on(tokenizer, tmp_path,
 
 
 def test_equal_pictures_are_kept_or_left_out_and_counted(edits):
-    pairs = ShapePairs(edits=("nothing", "remove"), train=20)
+    pairs = ShapePairs(edits=("no_op", "remove"), train=20)
     kept = examples(edits(pairs=pairs))
     same = (kept.starts == kept.target).all(1)
     assert 0 < same.sum() < 20
