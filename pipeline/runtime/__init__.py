@@ -1,1 +1,1 @@
-"""What every stage runs on: storage, jobs, recipes, progress, errors."""
+"""The runtime of every stage: storage, jobs, recipes, progress, commands."""

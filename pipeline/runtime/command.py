@@ -1,4 +1,4 @@
-"""What the stages' commands share: arguments, errors, exit status, summary."""
+"""The common part of the stages' commands: arguments, errors, exit status, summary."""
 
 import argparse
 import dataclasses
@@ -25,7 +25,19 @@ def main_for(
     argv: list[str] | None,
     kind: type = BuildRecipe,
 ) -> None:
-    """Parse, load the recipe, run the stage. Exit 2 for a wrong request, 1 for a failed run."""
+    """Parse the arguments, load the recipe and run a stage.
+
+    Args:
+        verb: Name of the command.
+        description: Its help text.
+        run: Runs the stage.
+        plan: Lists the units of work, for `--dry-run`.
+        argv: Arguments; defaults to those of the process.
+        kind: Dataclass of the recipe.
+
+    Raises:
+        SystemExit: With status 2 for a wrong request, 1 for a failed run.
+    """
     parser = argparse.ArgumentParser(
         prog=f"remask {verb}",
         description=description,
@@ -49,10 +61,10 @@ def main_for(
     except (StorageError, JobError) as error:
         fail(f"remask {verb}", 1, error)
     except KeyboardInterrupt:
-        print(f"remask {verb}: stopped; run it again to go on", file=sys.stderr)
+        print(f"remask {verb}: stopped; run it again to continue", file=sys.stderr)
         raise SystemExit(130) from None
 
 
 def plain(recipe: Any) -> Any:
-    """A recipe as plain values, as YAML and JSON hold them."""
+    """A recipe as values of the types that YAML and JSON have."""
     return json.loads(json.dumps(dataclasses.asdict(recipe)))

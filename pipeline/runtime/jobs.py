@@ -1,7 +1,8 @@
-"""Ray at the edge: run plain functions on units of work, on a cluster, locally, or in this process.
+"""Run plain functions on units of work: on a Ray cluster, on a local Ray, or in this process.
 
-A unit is retried when its worker dies; an error of ours ends the job at once, and what is committed
-stays. Only a bounded number of units is under way, so memory does not grow with their number.
+A unit is retried if its worker dies. An error that the function raises ends the job at once; units
+that are already committed stay. The number of units in flight is bounded, so memory does not grow
+with the number of units.
 """
 
 import collections
@@ -18,36 +19,39 @@ from remask.pipeline.runtime.memory import keep_memory
 from remask.pipeline.runtime.retries import Retries
 
 WORKER_RETRIES = 20
-"""Times a unit is tried again when its worker or node dies."""
+"""Number of times a unit is retried after its worker or node has died."""
 CALL_SECONDS = 0.1
-"""Work that a call to a worker should hold, where units are small."""
+"""Target duration of one call to a worker; small units are batched to reach it."""
 OBJECT_STORE_BYTES = 256 << 20
-"""Results are manifest rows: a small store is enough."""
+"""Size of the object store. Results are small tuples, so a small store is enough."""
 CHECK_SECONDS = 1.0
-"""Without a result for this long, a local Ray is looked after."""
+"""Interval without a result after which the processes of a local Ray are checked."""
 RECONNECT_SECONDS = 20
-"""After so long without its control service, Ray ends a process; its default of 60 is for networks,
-and on one machine a connection breaks only when the service is dead."""
-VITAL = {"gcs_server": "Ray's control service (gcs_server)", "raylet": "Ray's scheduler (raylet)"}
-"""Processes that a local Ray cannot do without, by their kind."""
+"""Time without its control service after which a Ray process ends itself. Ray's default of 60
+allows for network faults; on one machine a connection breaks only if the service is dead."""
+REQUIRED = {
+    "gcs_server": "Ray's control service (gcs_server)",
+    "raylet": "Ray's scheduler (raylet)",
+}
+"""Processes that a local Ray needs, by their kind in Ray."""
 
 
 class JobError(RuntimeError):
-    """Ray could not finish the work; what is committed stays."""
+    """Ray could not finish the work; units that are already committed stay."""
 
 
 @contextlib.contextmanager
 def ray_session(workers: int | None) -> Iterator[None]:
-    """Join the cluster that RAY_ADDRESS or a submitted job names, or start a local one.
+    """Join the cluster that RAY_ADDRESS or a submitted job names, or start a local Ray.
 
-    Within another session it is that one; with 0 workers there is none.
+    An inner session reuses the outer one. With 0 workers, Ray is not used.
     """
     if workers == 0:
         yield
         return
     logging.getLogger("ray").setLevel(logging.ERROR)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    if not _on_cluster():  # a local Ray listens on this machine only
+    if not _on_cluster():  # a local Ray listens on the loopback interface only
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", str(RECONNECT_SECONDS))
     import ray
@@ -67,7 +71,7 @@ def _on_cluster() -> bool:
 
 
 def _start(workers: int | None) -> None:
-    """Join the cluster, or start a local one: a second time if the first fails."""
+    """Join the cluster, or start a local Ray, with a second attempt if the first fails."""
     import ray
 
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -84,38 +88,38 @@ def _start(workers: int | None) -> None:
         }
         try:
             ray.init(**local, **quiet)
-        except Exception:  # Ray raises bare ones
+        except Exception:  # Ray raises bare exceptions
             ray.shutdown()
             ray.init(**local, **quiet)
     except Exception as error:
         ray.shutdown()
-        advice = "check RAY_ADDRESS and the token" if _on_cluster() else "run it again to go on"
+        advice = "check RAY_ADDRESS and the token" if _on_cluster() else "run it again to continue"
         raise JobError(f"Ray did not start: {_first_line(error)}; {advice}") from error
 
 
 def _first_line(error: Exception) -> str:
-    """What an error says, without Ray's pages of logs below it."""
+    """The first line of an error, without the logs that Ray appends."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 def _check_alive() -> None:
-    """Raise JobError if a process that a local Ray cannot do without has ended.
+    """Raise JobError if a process that a local Ray needs has ended.
 
     Ray itself notices only after tens of seconds.
     """
     for kind, process in _dead_processes():
         raise JobError(
-            f"{VITAL[kind]} ended with status {process.returncode}, for want of memory perhaps; "
-            "run it again to go on"
+            f"{REQUIRED[kind]} ended with status {process.returncode}, perhaps out of memory; "
+            "run it again to continue"
         )
 
 
 def _dead_processes() -> list[tuple[str, Any]]:
-    """Of a local Ray that this process started, the vital ones that have ended, by their kind."""
+    """Required processes, by kind, that have ended in a local Ray started by this process."""
     from ray._private import worker
 
     node: Any = worker._global_node
-    return [dead for dead in node.dead_processes() if dead[0] in VITAL] if node else []
+    return [dead for dead in node.dead_processes() if dead[0] in REQUIRED] if node else []
 
 
 def run_tasks(
@@ -125,11 +129,18 @@ def run_tasks(
     workers: int | None,
     num_gpus: float = 0.0,
 ) -> Iterator[Any]:
-    """Results of function(unit), in the order they come; in this process when workers is 0.
+    """Yield function(unit) for every unit, in order of completion.
 
-    Units that take a few milliseconds go to a worker several at a time, so that the milliseconds of
-    Ray's own do not show. A core has its next ones waiting; on a cluster that others use too, no
-    more than `workers` run at once.
+    Units that take a few milliseconds are sent to a worker in batches, so that Ray's overhead per
+    call is small. Each core has its next batch queued, except on a shared cluster, where at most
+    `workers` batches are in flight.
+
+    Args:
+        function: Must be picklable.
+        units: Arguments of the calls.
+        workers: Ray tasks that run at once; defaults to the cluster's cores. 0 runs in this
+            process.
+        num_gpus: GPUs that each task requests.
     """
     units = list(units)
     if workers == 0 or not units:
@@ -139,7 +150,7 @@ def run_tasks(
         import ray
 
         room = actors_that_fit(ray.cluster_resources(), num_gpus)
-        most = workers if workers and _on_cluster() else 2 * room
+        limit = workers if workers and _on_cluster() else 2 * room
         task = ray.remote(num_cpus=1, num_gpus=num_gpus, max_retries=WORKER_RETRIES)(_call)
         queue, size = collections.deque(units), 1
 
@@ -148,7 +159,7 @@ def run_tasks(
                 yield [queue.popleft() for _ in range(min(size, len(queue)))]
 
         for results, seconds, retries in _bounded(
-            lambda b: task.remote(function, b), batches(), most
+            lambda b: task.remote(function, b), batches(), limit
         ):
             Retries.count += retries
             size = max(1, int(CALL_SECONDS * len(results) / max(seconds, 1e-6)))
@@ -162,7 +173,7 @@ def run_actors(
     workers: int | None,
     num_gpus: float = 0.0,
 ) -> Iterator[Any]:
-    """The same with state: each worker calls make() once and then its result on every unit."""
+    """Like `run_tasks`, with state: each worker calls make() once and its result on every unit."""
     units = list(units)
     if not units:
         return
@@ -179,8 +190,8 @@ def run_actors(
             max_task_retries=WORKER_RETRIES,
         )(_Worker)
         room = actors_that_fit(ray.cluster_resources(), num_gpus)
-        most = min(workers or room, room, len(units))
-        idle: list[Any] = [worker.remote(make) for _ in range(most)]
+        num_actors = min(workers or room, room, len(units))
+        idle: list[Any] = [worker.remote(make) for _ in range(num_actors)]
         busy: dict[Any, Any] = {}
         waiting = len(units)
 
@@ -192,23 +203,23 @@ def run_actors(
             busy[reference] = actor
             return reference
 
-        def rest(done: Any) -> None:
+        def release(done: Any) -> None:
             actor = busy.pop(done)
-            if waiting:  # else it is let go: one that lost its node may wait for the core
+            if waiting:  # otherwise it is dropped: an actor that lost its node may need the core
                 idle.append(actor)
 
         try:
-            for result, retries in _bounded(start, units, most, rest):
+            for result, retries in _bounded(start, units, num_actors, release):
                 Retries.count += retries
                 yield result
         finally:
-            if not _dead_processes():  # else nobody is left to end them, and Ray would wait
-                for actor in (*idle, *busy.values()):  # an error leaves them at work
+            if not _dead_processes():  # ray.kill would wait for a dead control service
+                for actor in (*idle, *busy.values()):  # after an error some are still busy
                     ray.kill(actor)
 
 
 def actors_that_fit(resources: Mapping[str, float], num_gpus: float) -> int:
-    """How many workers of a core, and so many GPUs, the cluster can hold at once."""
+    """The number of workers with one core and `num_gpus` GPUs each that the cluster can hold."""
     room = int(resources.get("CPU", 0))
     if num_gpus:
         room = min(room, int(resources.get("GPU", 0) / num_gpus))
@@ -216,13 +227,13 @@ def actors_that_fit(resources: Mapping[str, float], num_gpus: float) -> int:
         cores, gpus = resources.get("CPU", 0), resources.get("GPU", 0)
         raise ValueError(
             f"the cluster has {cores:.0f} cores and {gpus:.0f} GPUs, a worker needs 1 and "
-            f"{num_gpus:g}; set the GPUs per worker in the recipe's run section to what is there"
+            f"{num_gpus:g}; lower the GPUs per worker in the recipe's run section"
         )
     return room
 
 
 def _call(function: Callable[[Any], Any], units: list[Any]) -> tuple[list[Any], float, int]:
-    """Results, the seconds they took, and how often storage was tried again for them."""
+    """The results, the seconds they took, and the number of storage retries."""
     keep_memory()
     start, before = time.perf_counter(), Retries.count
     results = [function(unit) for unit in units]
@@ -231,7 +242,9 @@ def _call(function: Callable[[Any], Any], units: list[Any]) -> tuple[list[Any], 
 
 class _Worker:
     def __init__(self, make: Callable[[], Callable[[Any], Any]]) -> None:
-        self._make = functools.cache(make)  # on first use, so that its errors are a unit's errors
+        self._make = functools.cache(
+            make
+        )  # called on first use, so that its errors are those of a unit
 
     def run(self, unit: Any) -> tuple[Any, int]:
         before = Retries.count
@@ -241,21 +254,21 @@ class _Worker:
 def _bounded(
     start: Callable[[Any], Any],
     units: Iterable[Any],
-    most: int,
+    limit: int,
     on_done: Callable[[Any], object] = lambda done: None,
 ) -> Iterator[Any]:
-    """Keep at most this many units under way; yield what finishes, raise what fails."""
+    """Keep at most `limit` units in flight; yield the results, raise the first error."""
     import ray
     from ray.exceptions import RayError, RayTaskError
 
-    under_way: list[Any] = []
+    in_flight: list[Any] = []
     queue = iter(units)
     while True:
         try:
-            under_way += map(start, itertools.islice(queue, most - len(under_way)))
-            if not under_way:
+            in_flight += map(start, itertools.islice(queue, limit - len(in_flight)))
+            if not in_flight:
                 return
-            ready, under_way = ray.wait(under_way, num_returns=1, timeout=CHECK_SECONDS)
+            ready, in_flight = ray.wait(in_flight, num_returns=1, timeout=CHECK_SECONDS)
             _check_alive()
             if not ready:
                 continue
@@ -266,5 +279,5 @@ def _bounded(
         except RayError as error:
             _check_alive()
             reason = _first_line(error)
-            raise JobError(f"Ray gave up on a unit: {reason}; run it again to go on") from error
+            raise JobError(f"Ray gave up on a unit: {reason}; run it again to continue") from error
         yield result

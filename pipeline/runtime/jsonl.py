@@ -1,4 +1,4 @@
-"""What is wrong with a JSONL file, where a library that failed to read it does not say."""
+"""The first fault of a JSONL file, which `datasets` does not report when it fails to read one."""
 
 import json
 
@@ -6,8 +6,10 @@ from remask.pipeline.runtime.storage import read_file
 
 
 def first_fault(uri: str) -> str | None:
-    """The first line of a .jsonl file that is no JSON object, and why; none for other files, for
-    one whose lines are all objects, and for one that cannot be read."""
+    """The first line of a .jsonl file that is not a JSON object, and why.
+
+    Returns None for other files, if all lines are objects, and if the file cannot be read.
+    """
     if not uri.endswith(".jsonl"):
         return None
     try:

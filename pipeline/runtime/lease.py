@@ -1,11 +1,11 @@
-"""One writer at a time: a lease on a folder, on any storage, that outlives no owner.
+"""One writer at a time: a lease on a folder, on any storage, that ends with its owner.
 
-    OUTPUT/lease-00000001.json      who holds it, and a beat that changes while the owner lives
+    OUTPUT/lease-00000001.json      its owner, and a heartbeat that changes while the owner lives
 
-A lease is a numbered file that is created exclusively, and the highest number holds. Whoever finds
-an owner dead creates the next number, so of several that find it, one takes over. An owner on this
-machine is looked up among its processes. Of one elsewhere, the beat is watched for a while by our
-own clock, so that clocks need not agree.
+A lease is a numbered file that is created exclusively; the highest number is valid. A process that
+finds the owner dead creates the next number, so exactly one of several such processes takes over.
+An owner on this machine is looked up in the process table. For an owner on another machine, the
+heartbeat is watched for a while by the local clock, so that clocks need not agree.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ from remask.pipeline.runtime.terminal import say
 
 NAME = re.compile(r"lease-(\d{8,})\.json")
 BEAT_S = 3.0
-"""Between two beats of an owner."""
+"""Interval between two heartbeats of an owner."""
 WATCH_S = 15.0
-"""An owner elsewhere that does not beat for so long is taken for dead."""
+"""An owner on another machine without a heartbeat for this long is considered dead."""
 
 
 class BusyError(ValueError):
@@ -37,15 +37,15 @@ class BusyError(ValueError):
 
 @dataclass(frozen=True)
 class Owner:
-    """Who holds a lease."""
+    """The process that holds a lease."""
 
     token: str
     host: str
     processes: str
-    """Which of the host's process tables the number belongs to: containers have their own."""
+    """Identifies the process table that `process` belongs to; containers have their own."""
     process: int
     started: float
-    """By which a number that is used again is told apart."""
+    """Start time of the process, which tells apart processes that reuse a number."""
     beat: int = 0
 
     @staticmethod
@@ -56,7 +56,7 @@ class Owner:
         )
 
     def is_dead(self) -> bool | None:
-        """Whether the process has ended; none where that cannot be seen from here."""
+        """Whether the process has ended; None if that cannot be determined on this machine."""
         if not self.processes or self.processes != _process_table():
             return None
         return _started(self.process) != self.started
@@ -66,7 +66,7 @@ class Owner:
 
 
 class Lease:
-    """What an owner has; see `held`."""
+    """A held lease with its heartbeat; see `held`."""
 
     def __init__(self, storage: Storage, number: int, owner: Owner) -> None:
         self._storage, self._number, self._owner = storage, number, owner
@@ -75,30 +75,32 @@ class Lease:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise StorageError if another has taken over, say after this process was suspended."""
+        """Raise StorageError if another process took over, for example while this was suspended."""
         current = _current(self._storage)
         if current is None or current[0] != self._number or current[1].token != self._owner.token:
             raise StorageError(
-                f"another process has taken {self._storage.uri} over, for this one was not heard "
-                "of; run it again to go on"
+                f"another process has taken over {self._storage.uri}, because this one had no "
+                "heartbeat; run it again to continue"
             )
 
     def release(self) -> None:
         self._done.set()
         self._thread.join()
-        with contextlib.suppress(StorageError):  # a lease without an owner is taken over
+        with contextlib.suppress(
+            StorageError
+        ):  # the next process takes over a lease whose owner is dead
             self._storage.remove([_name(self._number)])
 
     def _beat(self) -> None:
         while not self._done.wait(BEAT_S):
             self._owner = replace(self._owner, beat=self._owner.beat + 1)
-            with contextlib.suppress(StorageError):  # the next beat may get through
+            with contextlib.suppress(StorageError):  # the next heartbeat may succeed
                 self._storage.write(_name(self._number), _to_bytes(self._owner))
 
 
 @contextlib.contextmanager
 def held(storage: Storage) -> Iterator[Lease]:
-    """Hold the lease of a folder; BusyError if a living process has it."""
+    """Hold the lease of a folder; BusyError if a live process has it."""
     lease = _acquire(storage)
     try:
         yield lease
@@ -107,7 +109,7 @@ def held(storage: Storage) -> Iterator[Lease]:
 
 
 def is_free(storage: Storage) -> bool:
-    """Has every owner let go?"""
+    """Is there no lease on a folder?"""
     return not _owners(storage)
 
 
@@ -120,7 +122,7 @@ def _acquire(storage: Storage) -> Lease:
             _wait_until_dead(storage, seen[number])
         if not storage.create(_name(number + 1), _to_bytes(owner)):
             continue
-        # Another may have begun anew meanwhile, after the last owner let go.
+        # Another process may have started from number 1 after the last owner's release.
         others = {n: x for n, x in _owners(storage).items() if n != number + 1}
         if all(n in seen and x.token == seen[n].token for n, x in others.items()):
             storage.remove(map(_name, others))
@@ -130,15 +132,15 @@ def _acquire(storage: Storage) -> Lease:
 
 
 def _wait_until_dead(storage: Storage, owner: Owner) -> None:
-    """Return once an owner is dead or has let go; BusyError if it lives."""
+    """Return once an owner is dead or has released the lease; BusyError if it is alive."""
     is_dead, deadline = owner.is_dead(), time.monotonic() + WATCH_S
     if is_dead is None:
-        say(f"{storage.uri} was last written to by {owner}; seeing if it lives", to_stderr=True)
+        say(f"{storage.uri} is leased by {owner}; checking whether it is alive", to_stderr=True)
     while is_dead is None:
         current = _current(storage)
         if current is None or time.monotonic() > deadline:
             return
-        if current[1] != owner:  # it beats, or another has it
+        if current[1] != owner:  # a heartbeat, or another owner
             break
         time.sleep(BEAT_S / 3)
         is_dead = owner.is_dead()
@@ -150,7 +152,7 @@ def _wait_until_dead(storage: Storage, owner: Owner) -> None:
 
 
 def _current(storage: Storage) -> tuple[int, Owner] | None:
-    """The highest number, and its owner."""
+    """The valid lease's number and owner."""
     owners = _owners(storage)
     return max(owners.items(), key=lambda x: x[0]) if owners else None
 
@@ -164,7 +166,7 @@ def _owners(storage: Storage) -> dict[int, Owner]:
 
 
 def _read(data: bytes) -> Owner:
-    """An owner; one that cannot be read is of nobody who lives."""
+    """Parse an owner; a damaged file counts as a dead owner."""
     try:
         values = json.loads(data)
         owner = Owner(**values)
@@ -185,7 +187,7 @@ def _to_bytes(owner: Owner) -> bytes:
 
 
 def _process_table() -> str:
-    """Names this boot's table of processes as this process sees it; empty where it cannot tell."""
+    """Identifies the process table of this boot and PID namespace; empty if unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"
@@ -194,7 +196,7 @@ def _process_table() -> str:
 
 
 def _started(process: int) -> float:
-    """When a process of this machine started; 0 if there is none."""
+    """Start time of a process of this machine; 0 if there is none."""
     import psutil
 
     try:

@@ -1,14 +1,17 @@
-"""Memory that stays with the process, for work that takes and frees the same again and again."""
+"""Settings of malloc for work that allocates and frees the same sizes again and again."""
 
 import ctypes
 
-# Of glibc's mallopt.
+# Options of glibc's mallopt.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
 
 
 def keep_memory() -> None:
-    """Let malloc keep what is freed: where page faults are slow, fresh pages cost up to a tenth of
-    a training step, and a fifth of a shard's build."""
+    """Make malloc keep freed memory instead of returning it to the system.
+
+    Where page faults are slow, fresh pages cost up to a tenth of a training step and a fifth of
+    the time to build a shard.
+    """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         for option, value in ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, -1), (_TOP_PAD, 1 << 28)):

@@ -1,6 +1,6 @@
-"""Settings that say where something is, marked on their dataclass field.
+"""Settings that hold a path or URI, marked on their dataclass field.
 
-A key that names an output leaves them out: what lies at a place counts, by a hash of its own, and a
+They are left out of the key that names an output. The content at a path has a hash of its own, so a
 file that moves is still the same file.
 
     data: str = field(metadata=PLACE)
@@ -15,7 +15,7 @@ PLACE: Mapping[str, bool] = MappingProxyType({"is_place": True})
 
 
 def without_places(config: Any) -> dict[str, Any]:
-    """A dataclass as plain values, without the fields marked `PLACE`, its sections' included."""
+    """A dataclass as plain values, without the fields marked `PLACE` in it or in its sections."""
     values = dataclasses.asdict(config)
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)

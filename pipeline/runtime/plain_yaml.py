@@ -1,8 +1,8 @@
-"""YAML as recipes have it: plain values by the core schema of YAML 1.2.
+"""YAML for recipes: plain values by the core schema of YAML 1.2.
 
-PyYAML reads YAML 1.1, by which 1e-3 is text, 010 is eight, 1:30 is ninety and `off` is false. Here
-a number is what it looks like, and nothing but true, false and null is read as a word. Beyond the
-schema, digits may be grouped (10_000), and 1e4 is as whole a number as 10000.
+PyYAML reads YAML 1.1, in which 1e-3 is text, 010 is eight, 1:30 is ninety and `off` is false. Here
+every usual notation of a number is a number, and the only words with a meaning are true, false and
+null. Beyond the schema, digits may be grouped (10_000), and 1e4 is an integer like 10000.
 """
 
 import re
@@ -23,18 +23,19 @@ _SCALARS = {
         r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
         [*"-+.0123456789"],
     ),
-    "merge": ("<<", ["<"]),  # only to be refused
+    "merge": ("<<", ["<"]),  # recognised in order to be refused
 }
-"""What a scalar without quotes is, the first that matches; and the characters it may begin with."""
+"""Pattern and possible first characters of each type of plain scalar; the first match counts."""
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML without merge keys, a few of which can stand for any number of keys."""
+    """A loader without merge keys, a few of which can expand to any number of keys."""
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         for key, _ in node.value:
             if key.tag == f"{_TAG}merge":
-                raise yaml.MarkedYAMLError(problem="<< is not read", problem_mark=key.start_mark)
+                problem = "merge keys (<<) are not supported"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
 
     def read_int(self, node: yaml.ScalarNode) -> int:
         text = self.construct_scalar(node).replace("_", "")
@@ -47,7 +48,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Puts text in quotes that a reader of YAML 1.1 or of ours would take for something else."""
+    """A dumper that quotes text which YAML 1.1 or our loader would read as another type."""
 
 
 _Loader.yaml_implicit_resolvers = {}
@@ -59,17 +60,17 @@ _Loader.add_constructor(f"{_TAG}float", _Loader.read_float)
 
 
 def read_yaml(text: str, where: str) -> Any:
-    """The plain values that a text holds; ValueError, naming `where`, for anything else."""
+    """Parse YAML into plain values; ValueError, with `where` in its message, for anything else."""
     try:
         value = yaml.load(text, _Loader)
     except RecursionError:
         raise ValueError(f"{where} is nested too deeply") from None
-    except Exception as error:  # what PyYAML makes of `!!int x` or of a 13th month is not its own
+    except Exception as error:  # PyYAML lets errors of int() and date() through
         raise ValueError(f"{where} is not YAML: {error}") from error
     check_plain(value, where)
     return value
 
 
 def write_yaml(values: Any) -> str:
-    """Plain values as a text that reads as they are, its keys in their order."""
+    """Plain values as YAML that reads back as the same values; keys keep their order."""
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False)

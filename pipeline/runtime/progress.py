@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, a JSON line now and then elsewhere."""
+"""Progress of long work: a bar on a terminal, otherwise a JSON line every few seconds."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ LINE_EVERY_S = 10.0
 
 @dataclass(frozen=True)
 class Summary:
-    """What a stage did."""
+    """The result of a stage."""
 
     stage: str
     units: int
@@ -27,15 +27,14 @@ class Summary:
     seconds: float
     output: str
     counts: str = "tokens"
+    """Name of what `tokens` counts."""
     retries: int = 0
-    """How often an operation of the storage failed and was tried again."""
+    """Number of retried storage operations."""
 
     def __str__(self) -> str:
-        retried = f", {self.retries:,} storage faults overcome" if self.retries else ""
+        retried = f", {self.retries:,} storage faults retried" if self.retries else ""
         if self.new_units == 0:
-            return (
-                f"{self.stage}: all {self.units} units were there already{retried}: {self.output}"
-            )
+            return f"{self.stage}: all {self.units} units existed already{retried}: {self.output}"
         left_out = f", {self.skipped:,} records left out" if self.skipped else ""
         return (
             f"{self.stage}: {self.new_units} of {self.units} units made, {self.rows:,} rows, "
@@ -45,10 +44,10 @@ class Summary:
 
 
 class Meter:
-    """Counts units, rows and tokens of one stage; use it as a context."""
+    """Counts units, rows and tokens of one stage; a context manager."""
 
     def __init__(self, stage: str, total: int, done: int = 0, counts: str = "tokens") -> None:
-        """`counts` names what is counted besides units and rows."""
+        """`counts` names the quantity that is counted besides units and rows."""
         self.stage, self.total, self.done, self._counts = stage, total, done, counts
         self.rows = self.tokens = self.skipped = 0
         self._retries = Retries.count
@@ -85,7 +84,7 @@ class Meter:
             self._line("done")
 
     def add(self, rows: int, tokens: int, skipped: int = 0) -> None:
-        """One more unit is done."""
+        """Record that a unit is done."""
         self.done += 1
         self._new += 1
         self.skipped += skipped
@@ -100,7 +99,7 @@ class Meter:
             self._line("progress")
 
     def summary(self, new_units: int, output: str) -> Summary:
-        """What was done, once it is done."""
+        """The result, once the stage is done."""
         return Summary(
             self.stage,
             self.total,

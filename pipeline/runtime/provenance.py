@@ -1,4 +1,4 @@
-"""What an output came from: its recipe and the versions that made it, written beside it."""
+"""Provenance of an output: its recipe and the versions that made it, written beside it."""
 
 import json
 import platform
@@ -13,9 +13,9 @@ RECIPE, PROVENANCE = "recipe.json", "provenance.json"
 
 
 def claim(storage: Storage, content: dict[str, Any]) -> None:
-    """Make sure that what is in a folder is of this recipe, and write the recipe beside it.
+    """Claim a folder for a recipe: write the recipe into it, or check that it is the same.
 
-    The first to create the file has the folder, so of two recipes at one moment one is refused.
+    Creating the file is atomic, so if two recipes claim a folder at once, one of them is refused.
     """
     content = json.loads(json.dumps(content))
     if not storage.exists(RECIPE):
@@ -25,8 +25,8 @@ def claim(storage: Storage, content: dict[str, Any]) -> None:
 
 
 def check_claim(storage: Storage, content: dict[str, Any]) -> None:
-    """Raise ValueError if a folder is not of this recipe."""
-    content = json.loads(json.dumps(content))
+    """Raise ValueError if a folder belongs to another recipe."""
+    content = json.loads(json.dumps(content))  # tuples to lists, as they are read
     claimed = read_json(storage, RECIPE)
     if claimed.get("schema", 1) != content.get("schema", 1):
         raise ValueError(
@@ -42,7 +42,7 @@ def check_claim(storage: Storage, content: dict[str, Any]) -> None:
 
 
 def read_json(storage: Storage, name: str) -> dict[str, Any]:
-    """A file of keys and values; StorageError names it and says what to do where it is damaged."""
+    """Read a JSON object from a file; StorageError if the file is damaged."""
     try:
         values = json.loads(storage.read(name))
         if isinstance(values, dict):
@@ -56,7 +56,7 @@ def read_json(storage: Storage, name: str) -> dict[str, Any]:
 
 
 def provenance() -> dict[str, Any]:
-    """Versions and commit: what an output came from, besides its recipe."""
+    """Versions of Python and the packages, and the git commit."""
     packages = ("remask", "deepspeed", "numpy", "pyarrow", "polars", "ray", "torch")
     versions = {}
     for name in packages:

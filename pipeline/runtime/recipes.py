@@ -1,4 +1,4 @@
-"""Recipes: YAML to frozen dataclasses, strictly, with `key=value` overrides."""
+"""Recipes: strict reading of YAML into frozen dataclasses, with `key=value` overrides."""
 
 import hashlib
 import json
@@ -10,9 +10,10 @@ from remask.pipeline.runtime.plain_yaml import read_yaml
 
 
 def load_recipe(kind: type, path: str | Path, overrides: list[str]) -> Any:
-    """Read a recipe file, apply `section.key=value` overrides, and check it all.
+    """Read a recipe file, apply `section.key=value` overrides, and check the result.
 
-    Raises ValueError, naming the file and the key, for anything that does not fit.
+    Raises:
+        ValueError: The file cannot be read or a value is wrong; the message names file and key.
     """
     try:
         text = Path(path).read_text("utf-8")

@@ -1,7 +1,7 @@
-"""Text on the terminal: what data and errors hold is shown, never obeyed.
+"""Text on the terminal: control characters in data and errors are shown, never executed.
 
-Example ids, paths and cells of tables come from files that others wrote. Escape sequences in them
-would move the cursor or hide text, and brackets are markup to rich.
+Example ids, paths and cells of tables come from untrusted files. Escape sequences in them could
+move the cursor or hide text, and rich reads brackets as markup.
 """
 
 import io
@@ -12,14 +12,14 @@ from typing import NoReturn, TextIO
 
 from rich.console import Console
 
-LONGEST_ERROR = 1600
-"""Characters of an error that are printed."""
-ADVICE = 400
-"""Of these, the last ones: an error ends with what to do."""
+MAX_ERROR = 1600
+"""Limit on the printed characters of an error."""
+KEPT_END = 400
+"""Characters kept at the end of an error that is too long, where it says what to do."""
 
 
 def visible(text: object) -> str:
-    """Text in one line, with escapes such as \\\\x1b for all that a terminal would not print."""
+    """Text in one line, with escapes such as \\\\x1b for unprintable characters."""
     shown = str(text)
     return shown if shown.isprintable() else "".join(map(_visible_character, shown))
 
@@ -37,32 +37,32 @@ def say(text: object, *, to_stderr: bool = False) -> None:
 
 
 def fail(command: str, status: int, error: object) -> NoReturn:
-    """End a command with one line that says why: status 2 for a wrong request, 1 for a failure."""
+    """Exit with a one-line error: status 2 for a wrong request, 1 for a failed run."""
     complain(command, error)
     raise SystemExit(status)
 
 
 def complain(command: str, error: object) -> None:
-    """Say in one line, on stderr, what is wrong."""
+    """Print a one-line error to stderr."""
     say(f"{command}: {one_line(error)}", to_stderr=True)
 
 
 def one_line(error: object) -> str:
-    """An error as it is printed; a long one keeps its beginning and its advice."""
+    """An error in one line; a long one is cut in the middle, since it ends with what to do."""
     text = re.sub(r"\s*\n\s*", " ", str(error)).strip()
-    if len(text) > LONGEST_ERROR:
-        text = f"{text[: LONGEST_ERROR - ADVICE]} … {text[-ADVICE:]}"
+    if len(text) > MAX_ERROR:
+        text = f"{text[: MAX_ERROR - KEPT_END]} … {text[-KEPT_END:]}"
     return visible(text)
 
 
 def make_console(*, to_stderr: bool = False) -> Console:
-    """A console that takes no text for markup; style by `rich.text.Text`."""
+    """A console that reads no text as markup; style with `rich.text.Text`."""
     stream = _forgiving(sys.stderr if to_stderr else sys.stdout)
     return Console(file=stream, markup=False, emoji=False, highlight=False)
 
 
 def _forgiving(stream: TextIO) -> TextIO:
-    """The same stream, with escapes in place of what its encoding lacks."""
+    """The same stream, with escapes for characters that its encoding lacks."""
     if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
         stream.reconfigure(errors="backslashreplace")
     return stream

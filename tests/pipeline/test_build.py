@@ -95,7 +95,7 @@ def test_a_second_run_does_nothing(toy, tmp_path, monkeypatch):
     monkeypatch.setattr(build, "build_shard", lambda *_: pytest.fail("built again"))
     summary = run(toy(run=HERE))
     assert summary.new_units == 0
-    assert "were there already" in str(summary)
+    assert "existed already" in str(summary)
     assert files(tmp_path / "data") == before
 
 

@@ -36,7 +36,7 @@ def test_a_build_is_finished_though_one_operation_in_ten_fails(toy, tmp_path, fl
     summary = build.run(toy(output=flaky, **small))
     assert summary.units == 23
     assert summary.retries > 10
-    assert f"{summary.retries:,} storage faults overcome" in str(summary)
+    assert f"{summary.retries:,} storage faults retried" in str(summary)
     store = FaultyFileSystem.store
     there = {path.split("/data/")[1]: file.getvalue() for path, file in store.items()}
     assert there == files(tmp_path / "calm")

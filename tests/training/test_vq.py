@@ -99,7 +99,7 @@ def test_the_command_writes_a_tokenizer_that_loads_and_does_it_once(recipe, tmp_
     assert scores["psnr_held_out"] == pytest.approx(psnr(tokenizer, pictures), abs=1e-3)
     print_before = models.tokenizer_fingerprint(tmp_path / "out/tokenizer")
     main([str(recipe)])
-    assert "were there already" in capsys.readouterr().out
+    assert "existed already" in capsys.readouterr().out
     assert models.tokenizer_fingerprint(tmp_path / "out/tokenizer") == print_before
 
 

@@ -66,7 +66,7 @@ def test_a_death_at_work_ends_the_job_with_one_line(tmp_path, name, what):
     _, stderr = driver.communicate()
     assert driver.returncode == 1
     assert f"remask build: {what} ended with status -9" in stderr
-    assert stderr.endswith("; run it again to go on\n")
+    assert stderr.endswith("; run it again to continue\n")
     assert "Traceback" not in stderr
     again = start(*job, "run.workers=0")
     again.communicate()
@@ -99,4 +99,4 @@ def test_a_death_at_the_start_is_tried_again_once(tmp_path, kills):
     else:
         assert driver.returncode == 1
         assert stderr.startswith("remask build: Ray did not start: ")
-        assert stderr.endswith("; run it again to go on\n")
+        assert stderr.endswith("; run it again to continue\n")

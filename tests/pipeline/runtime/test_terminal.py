@@ -17,7 +17,7 @@ from remask.evaluation.stats.tables import make_tables, print_table
 from remask.pipeline import build, shards
 from remask.pipeline.recipe import RunConfig
 from remask.pipeline.runtime.terminal import (
-    LONGEST_ERROR,
+    MAX_ERROR,
     complain,
     fail,
     make_console,
@@ -51,7 +51,7 @@ def test_errors_are_one_line_and_keep_their_end(capsys):
     assert capsys.readouterr().err == "remask build: the key is wrong: \\x1b[31m\n"
     complain("remask build", f"cannot read {'x' * 100_000}; remove it and build again")
     line = capsys.readouterr().err
-    assert len(line) < LONGEST_ERROR + 50
+    assert len(line) < MAX_ERROR + 50
     assert line.startswith("remask build: cannot read xxx")
     assert line.endswith("xxx; remove it and build again\n")
 
