@@ -1,12 +1,12 @@
-"""The table of shards: a row each, as Parquet, read with Polars.
+"""The manifest: a table with one row per shard, stored as Parquet and read with Polars.
 
     OUTPUT/shards/train-00000-00.parquet    trajectories
-    OUTPUT/rows/train-00000-00.json         its manifest row: written last, so it says "done"
+    OUTPUT/rows/train-00000-00.json         its manifest row; written last, so it means "done"
     OUTPUT/manifest.parquet                 all rows, once the build is complete
 
-While a build is under way the rows lie apart and can be read all the same; when it is complete they
-are one file, however many shards there are. All that is read here is checked before it is used, for
-readers open what a row names and trust its numbers.
+During a build each row is a file of its own, and the manifest can be read already; a complete build
+gathers all rows into one file. Everything read here is checked before it is used, because readers
+open the files that a row names and trust its numbers.
 """
 
 import io
@@ -32,7 +32,7 @@ SCHEMA: dict[str, Any] = {
     "schema_version": pl.Int32,
     "recipe": pl.String,  # hash
     "source": pl.String,  # hash
-    "backbone": pl.String,  # fingerprint; null when nothing was probed
+    "backbone": pl.String,  # fingerprint; null if nothing was probed
     "tokenizer": pl.String,  # hash
     "seed": pl.Int64,
     "proposal": pl.String,
@@ -45,7 +45,7 @@ SCHEMA: dict[str, Any] = {
     "rows": pl.Int64,
     "skipped": pl.Int64,  # records that did not fit
     "tokens": pl.Int64,
-    "longest": pl.Int32,  # tokens of a row at most
+    "longest": pl.Int32,  # tokens of the longest row
     "editable": pl.Int64,
     "keep": pl.Int64,  # editable positions that follow each rule
     **dict.fromkeys((*RULES, RECORDED), pl.Int64),
@@ -54,7 +54,7 @@ SCHEMA: dict[str, Any] = {
     "shift": pl.Float64,  # mean over rows of |E| · Σ TV, which the Layer-3 bound needs
     "bytes": pl.Int64,
     "sha256": pl.String,
-    "num_shards": pl.Int32,  # planned in all: a complete manifest has as many rows
+    "num_shards": pl.Int32,  # planned in total: a complete manifest has as many rows
 }
 NULLABLE = ("backbone", "k", "probe_mode")
 KINDS: dict[Any, tuple[type, float]] = {
@@ -63,15 +63,15 @@ KINDS: dict[Any, tuple[type, float]] = {
     pl.Int64: (int, 2**63 - 1),
     pl.Float64: (float, 1e300),
 }
-"""Type of each column's values, and the largest."""
+"""Python type and largest value of each column type."""
 EMPTY_ROW: dict[str, Any] = {
     name: None if name in NULLABLE else KINDS[kind][0]() for name, kind in SCHEMA.items()
 }
-"""A row that says nothing, to be filled in."""
+"""A row of null and zero values, to be filled in."""
 
 
 def open_manifest(uri: str) -> pl.LazyFrame:
-    """A data set's manifest, a row per shard: complete, or as far as its build has come."""
+    """A data set's manifest, one row per shard; during a build, the rows committed so far."""
     storage = Storage(uri)
     files = read_files(storage)
     if files.problems:
@@ -90,18 +90,18 @@ def how_to_repair(uri: str) -> str:
 
 @dataclass(frozen=True)
 class ManifestFiles:
-    """What lies in a data set's folder."""
+    """The manifest files of a data set's folder."""
 
     closed: pl.DataFrame | None
     """The manifest of a complete build."""
     late: pl.DataFrame | None
-    """Rows that are not in it yet."""
+    """Rows that are not in the closed manifest yet."""
     problems: dict[str, str]
-    """Damaged files, by name, and what is wrong with each."""
+    """What is wrong with each damaged file, by its name."""
 
     @property
     def whole(self) -> pl.DataFrame:
-        """All rows; of a shard that was built again, the newer."""
+        """All rows; for a shard that was rebuilt, the newer row."""
         if self.closed is None or self.late is None:
             table = self.late if self.closed is None else self.closed
             return pl.DataFrame(schema=SCHEMA) if table is None else table
@@ -110,7 +110,7 @@ class ManifestFiles:
 
 
 def read_files(storage: Storage) -> ManifestFiles:
-    """Read the manifest and the rows beside it, as far as they are there and sound."""
+    """Read the manifest and the rows beside it; damaged files are reported in `problems`."""
     problems: dict[str, str] = {}
     closed, late = None, []
     if storage.exists(MANIFEST):
@@ -131,7 +131,7 @@ def read_files(storage: Storage) -> ManifestFiles:
 
 
 def _read_manifest(data: bytes) -> pl.DataFrame:
-    # By Arrow, and looked through: Polars panics at some damaged files, and at text that is none.
+    # Arrow reads and validates the file: Polars panics on some damaged files and invalid text.
     read = pq.read_table(pa.BufferReader(data))
     read.validate(full=True)
     table = _upgraded(pl.DataFrame(read))
@@ -161,9 +161,9 @@ def _upgraded(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def check_row(row: Any) -> dict[str, Any]:
-    """A manifest row; ValueError says what is wrong with it."""
+    """A manifest row, checked; ValueError if it is malformed."""
     if not isinstance(row, dict) or row.keys() != SCHEMA.keys():
-        raise ValueError("it has not the columns of a manifest row")
+        raise ValueError("it does not have the columns of a manifest row")
     for name, value in row.items():
         kind, largest = KINDS[SCHEMA[name]]
         if value is None and name in NULLABLE:
@@ -171,7 +171,7 @@ def check_row(row: Any) -> dict[str, Any]:
         if type(value) is not kind:
             raise ValueError(f"{name} must be {kind.__name__}, got {value!r}")
         if isinstance(value, str):
-            value.encode()  # which halves of surrogate pairs cannot be
+            value.encode()  # UnicodeEncodeError for half of a surrogate pair
         elif isinstance(value, int | float) and not 0 <= value <= largest:
             raise ValueError(f"{name} must lie in 0 .. {largest:g}, got {value!r}")
     shard, digest = row["shard"], row["sha256"]
@@ -183,9 +183,9 @@ def check_row(row: Any) -> dict[str, Any]:
 
 
 def committed(storage: Storage) -> set[str]:
-    """Names of the shards that are done: in the manifest, and there with the size it says.
+    """Names of the shards that are done: listed in the manifest and present with the listed size.
 
-    A damaged row says nothing, so its shard is made anew.
+    A shard with a damaged row is not listed, so it is rebuilt.
     """
     files, sizes = read_files(storage), storage.sizes(SHARDS)
     if MANIFEST in files.problems:
@@ -203,15 +203,20 @@ def is_closed(storage: Storage, num_shards: int) -> bool:
 
 
 def commit(storage: Storage, row: dict[str, Any]) -> None:
-    """Say that a shard is done. Its file must be in place."""
+    """Record that a shard is done. Its file must be in place."""
     storage.write(_row_name(row["shard"]), json.dumps(row).encode())
 
 
 def close(storage: Storage, recipe: str) -> pl.DataFrame:
-    """Gather all rows into one manifest and remove them. Safe to repeat after a kill.
+    """Gather all rows into one manifest and remove their files. Safe to repeat after a kill.
 
-    Raises StorageError if a row is damaged, ValueError if one is of another recipe than the one of
-    this hash.
+    Args:
+        storage: Folder of the data set.
+        recipe: Hash of its recipe.
+
+    Raises:
+        StorageError: A row is damaged.
+        ValueError: A row belongs to another recipe.
     """
     files = read_files(storage)
     for problem in files.problems.values():
@@ -225,7 +230,7 @@ def close(storage: Storage, recipe: str) -> pl.DataFrame:
 
 
 def check_recipe(storage: Storage, recipe: str) -> None:
-    """Raise ValueError if a data set has shards of another recipe than the one of this hash."""
+    """Raise ValueError if a data set has shards of a recipe with another hash."""
     _check_recipe(storage, read_files(storage).whole, recipe)
 
 

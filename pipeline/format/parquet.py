@@ -1,4 +1,4 @@
-"""Parquet files of ours: the same bytes every time, checked when opened, read a part at a time."""
+"""Our Parquet files: deterministic bytes, checked on opening, read in parts."""
 
 import contextlib
 import json
@@ -18,13 +18,13 @@ READABLE_VERSIONS = (3, SCHEMA_VERSION)
 ROW_GROUP = 8192
 META = b"remask"
 RAW = ("noisy",)
-"""Columns that zstd shrinks by too little for its time: bits of chance."""
+"""Columns of random bits, which are stored uncompressed: zstd cannot shrink them."""
 
 Columns = Mapping[str, pa.Array | pa.ChunkedArray]
 
 
 def to_parquet(columns: Columns, meta: dict[str, Any]) -> bytes:
-    """Columns, and what the file's metadata is to say, to bytes."""
+    """Encode columns and metadata as a Parquet file."""
     fields = [pa.field(n, x.type, nullable=x.null_count > 0) for n, x in columns.items()]
     text = json.dumps({"schema": SCHEMA_VERSION, **meta}, sort_keys=True)
     schema = pa.schema(fields, {META: text.encode()})
@@ -41,7 +41,7 @@ def to_parquet(columns: Columns, meta: dict[str, Any]) -> bytes:
 
 
 class ParquetRows:
-    """A file in memory that holds rows of one kind; `where` names it in errors."""
+    """A file in memory that holds rows of one kind; errors mention its name, `where`."""
 
     def __init__(
         self, data: bytes, kind: str, where: str, *, versions: Sequence[int] = (SCHEMA_VERSION,)
@@ -71,12 +71,13 @@ class ParquetRows:
         return int(self._edges[-1])
 
     def table(self, rows: range | None = None) -> pa.Table:
-        """Some rows, or all; the row groups they lie in stay at hand for the next."""
+        """A range of rows; defaults to all. Their row groups stay in memory for the next call."""
         rows = range(self.num_rows) if rows is None else rows
         first, last = np.searchsorted(self._edges, [rows.start, rows.stop - 1], side="right") - 1
         groups = range(int(first), int(last) + 1) if rows else range(len(self._edges) - 1)
         if self._table is None or groups != self._groups:
-            with self.named():  # a core per unit
+            with self.named():
+                # One thread: each worker has one core.
                 self._table = self._file.read_row_groups(list(groups), use_threads=False)
                 check_table(self._table)
             self._groups = groups
@@ -84,7 +85,7 @@ class ParquetRows:
 
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
-        """What is wrong with the file's contents, in one line with its name."""
+        """Turn errors about the file's contents into a one-line StorageError with its name."""
         try:
             yield
         except (pa.ArrowException, OSError, ValueError, RecursionError) as error:

@@ -242,9 +242,8 @@ def _call(function: Callable[[Any], Any], units: list[Any]) -> tuple[list[Any], 
 
 class _Worker:
     def __init__(self, make: Callable[[], Callable[[Any], Any]]) -> None:
-        self._make = functools.cache(
-            make
-        )  # called on first use, so that its errors are those of a unit
+        # It is called on first use, so that its errors are reported as those of a unit.
+        self._make = functools.cache(make)
 
     def run(self, unit: Any) -> tuple[Any, int]:
         before = Retries.count

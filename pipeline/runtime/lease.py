@@ -86,9 +86,7 @@ class Lease:
     def release(self) -> None:
         self._done.set()
         self._thread.join()
-        with contextlib.suppress(
-            StorageError
-        ):  # the next process takes over a lease whose owner is dead
+        with contextlib.suppress(StorageError):  # a lease whose owner has ended is taken over
             self._storage.remove([_name(self._number)])
 
     def _beat(self) -> None:
