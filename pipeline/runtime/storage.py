@@ -23,7 +23,7 @@ SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Environment variable that Ray sets in a submitted job."""
 SEAL = ".sha256"
 ROOM = "make room or choose another output"
-RIGHTS = "check the address and your rights"
+PERMISSIONS = "check the address and your permissions"
 
 T = TypeVar("T")
 
@@ -193,7 +193,7 @@ class Storage:
         def fetch() -> dict[str, bytes]:
             return self._fs.cat(list(paths.values()), on_error="omit")
 
-        contents = self._do("read", "", RIGHTS, fetch)
+        contents = self._do("read", "", PERMISSIONS, fetch)
         return [
             data if isinstance(data := contents.get(path), bytes) else self.read(name)
             for name, path in paths.items()
@@ -217,7 +217,7 @@ class Storage:
         path = self._at(name) if name else self._root
         self._fs.invalidate_cache()
         try:  # fsspec's own `exists` returns false for any fault
-            self._do("look for", name, RIGHTS, lambda: self._info(path))
+            self._do("look for", name, PERMISSIONS, lambda: self._info(path))
         except FileNotFoundError:
             return False
         return True
@@ -230,7 +230,7 @@ class Storage:
                 return self._fs.rm(list(paths.values()))
         for name, path in paths.items():
             with contextlib.suppress(FileNotFoundError):
-                self._do("remove", name, RIGHTS, lambda path=path: self._unlink(path))
+                self._do("remove", name, PERMISSIONS, lambda path=path: self._unlink(path))
 
     def strays(self, folder: str) -> list[str]:
         """Names of a folder's partial files whose writer has ended."""
@@ -265,7 +265,7 @@ class Storage:
         path = self._at(folder) if folder else self._root
         self._fs.invalidate_cache()
         try:
-            entries = self._do("list", folder, RIGHTS, lambda: self._fs.ls(path, detail=True))
+            entries = self._do("list", folder, PERMISSIONS, lambda: self._fs.ls(path, detail=True))
         except FileNotFoundError:
             return {}
         return {x["name"].rsplit("/", 1)[-1]: x["size"] for x in entries if x["type"] == "file"}

@@ -38,8 +38,8 @@ def test_a_build_is_finished_though_one_operation_in_ten_fails(toy, tmp_path, fl
     assert summary.retries > 10
     assert f"{summary.retries:,} storage faults retried" in str(summary)
     store = FaultyFileSystem.store
-    there = {path.split("/data/")[1]: file.getvalue() for path, file in store.items()}
-    assert there == files(tmp_path / "calm")
+    written = {path.split("/data/")[1]: file.getvalue() for path, file in store.items()}
+    assert written == files(tmp_path / "calm")
 
 
 def test_no_fault_lets_a_foreign_recipe_in(toy, flaky):

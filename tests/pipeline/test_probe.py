@@ -100,13 +100,13 @@ def test_k_is_at_most_what_there_is(backbone):
     assert (np.isfinite(log_probs[:, 4:]).sum(-1) == 3).all()
 
 
-@pytest.mark.parametrize("most", [1, 7, 50, 10_000])
-def test_batches_cover_all_rows_within_the_budget(most):
+@pytest.mark.parametrize("limit", [1, 7, 50, 10_000])
+def test_batches_cover_all_rows_within_the_budget(limit):
     lengths = np.random.default_rng(0).integers(1, 30, 40)
     rows = []
-    for chosen, longest in _batches(lengths, most):
+    for chosen, longest in _batches(lengths, limit):
         assert lengths[chosen].max() == longest
-        assert len(chosen) * longest <= most or len(chosen) == 1
+        assert len(chosen) * longest <= limit or len(chosen) == 1
         rows += chosen.tolist()
     assert sorted(rows) == list(range(40))
 

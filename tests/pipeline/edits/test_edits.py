@@ -159,10 +159,10 @@ def test_any_folder_of_pictures_will_do_and_grey_ones_keep_their_colour(tmp_path
 
 def test_recolouring_sets_the_hue_and_keeps_greys():
     picture = np.array([[[200, 40, 40], [128, 128, 128], [255, 255, 255]]], np.uint8)
-    found = recolour(picture, HUES["green"])
-    assert found[0, 0].argmax() == 1
-    assert (found[0, 0].max(), found[0, 0].min()) == (200, 40)
-    assert (found[0, 1:] == picture[0, 1:]).all()
+    green = recolour(picture, HUES["green"])
+    assert green[0, 0].argmax() == 1
+    assert (green[0, 0].max(), green[0, 0].min()) == (200, 40)
+    assert (green[0, 1:] == picture[0, 1:]).all()
 
 
 def test_emoji_mistakes_are_named(tmp_path):

@@ -30,13 +30,13 @@ from tests.pipeline.pictures import (
 def test_a_plain_folder_is_read(tmp_path, private_cache):
     pairs = FilePairs(data=str(write_plain(tmp_path / "plain")), height=16, width=16)
     assert sum(pairs.num_pairs().values()) == 6
-    found = {
+    pairs_by_instruction = {
         pairs.pair(s, i).instruction: pairs.pair(s, i)
         for s, n in pairs.num_pairs().items()
         for i in range(n)
     }
     source, target, mask = (np.array(x) for x in edit_pictures(2))
-    pair = found["make square 2 red"]
+    pair = pairs_by_instruction["make square 2 red"]
     assert np.array_equal(pair.source, source)
     assert np.array_equal(pair.target, target)
     assert np.array_equal(pair.region, mask > 0)

@@ -67,9 +67,9 @@ def test_palettes_are_looked_up():
 def test_transparency_lies_over_white():
     image = Image.new("RGBA", (8, 8), (0, 0, 0, 0))
     image.paste((255, 0, 0, 128), (4, 0, 8, 8))
-    found = read(saved(image))
-    assert (found[:, :4] == 255).all()
-    assert np.abs(found[:, 4:].astype(int) - (255, 127, 127)).max() <= 1
+    picture = read(saved(image))
+    assert (picture[:, :4] == 255).all()
+    assert np.abs(picture[:, 4:].astype(int) - (255, 127, 127)).max() <= 1
     faint = read(saved(Image.new("LA", (8, 8), (0, 0))))
     assert (faint == 255).all()
     indexed = two_halves().quantize(2)
@@ -80,24 +80,24 @@ def test_transparency_lies_over_white():
 
 
 def test_cmyk_has_the_colours_of_rgb():
-    found = read(saved(two_halves((32, 32), "CMYK"), "jpeg", quality=100), (32, 32))
+    picture = read(saved(two_halves((32, 32), "CMYK"), "jpeg", quality=100), (32, 32))
     expected = np.array(two_halves((32, 32))).astype(int)
-    assert np.abs(found.astype(int) - expected)[:, [0, 1, 30, 31]].max() < 12
+    assert np.abs(picture.astype(int) - expected)[:, [0, 1, 30, 31]].max() < 12
 
 
 def test_a_turn_in_exif_is_carried_out():
     exif = Image.Exif()
     exif[0x0112] = 6  # stored on its side: to be turned a quarter clockwise
-    found = read(saved(two_halves((8, 16)), exif=exif), (8, 16))
-    assert (found[:4] == RED).all()
-    assert (found[4:] == BLUE).all()
+    picture = read(saved(two_halves((8, 16)), exif=exif), (8, 16))
+    assert (picture[:4] == RED).all()
+    assert (picture[4:] == BLUE).all()
 
 
 def test_other_sizes_are_scaled_to_cover_and_cut_at_both_sides():
     image = Image.new("RGB", (48, 16), "white")  # three squares side by side
     image.paste(RED, (16, 0, 32, 16))
-    found = read(saved(image), (8, 8))
-    assert (found[:, 3:-3] == RED).all(), "the middle square is what remains"
+    picture = read(saved(image), (8, 8))
+    assert (picture[:, 3:-3] == RED).all(), "the middle square is what remains"
     assert read(saved(two_halves((4, 4))), (8, 12)).shape == (8, 12, 3)
 
 
@@ -141,10 +141,10 @@ def test_a_mask_marks_where_it_is_light():
     mask = Image.new("L", (16, 16), 0)
     mask.paste(255, (8, 0, 16, 16))
     picture = ImageFile.read(saved(two_halves((16, 16))), "a.png")
-    found = ImageFile.read(saved(mask), "m.png").region(picture, (8, 8))
-    assert found.dtype == bool
-    assert not found[:, :4].any()
-    assert found[:, 4:].all()
+    region = ImageFile.read(saved(mask), "m.png").region(picture, (8, 8))
+    assert region.dtype == bool
+    assert not region[:, :4].any()
+    assert region[:, 4:].all()
 
 
 def test_a_mask_of_another_size_is_refused():

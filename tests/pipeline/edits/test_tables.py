@@ -48,14 +48,16 @@ def test_so_many_rows_are_chosen_by_a_hash(tmp_path, private_cache):
     everything = FilePairs(data=str(folder), height=16, width=16, held_out_share=0.5)
     some = dataclasses.replace(everything, max_rows=30)
     fewer = dataclasses.replace(everything, max_rows=10)
-    of = {
+    rows = {
         name: {split: set(pairs._rows[split]) for split in ("train", "held_out")}
         for name, pairs in (("all", everything), ("some", some), ("fewer", fewer))
     }
     assert sum(some.num_pairs().values()) == 30
     assert sum(fewer.num_pairs().values()) == 10
     for split in ("train", "held_out"):
-        assert of["fewer"][split] < of["some"][split] < of["all"][split], "both splits lose some"
+        assert rows["fewer"][split] < rows["some"][split] < rows["all"][split], (
+            "both splits lose some"
+        )
     assert dataclasses.replace(everything, max_rows=99).num_pairs() == everything.num_pairs()
     with pytest.raises(ValueError, match="max_rows must be at least 1, got 0"):
         dataclasses.replace(everything, max_rows=0)

@@ -198,9 +198,9 @@ def test_workers_killed_during_a_build_are_made_up_for(calm, tmp_path):
     chance, kills = random.Random(0), 0
     while driver.poll() is None:  # by what is done, not by seconds: some machines are fast
         is_due = count_files(tmp_path / "data", "examples", "rows") > 15 * kills
-        if is_due and (found := list(workers_of(mark))):
+        if is_due and (pids := list(workers_of(mark))):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(chance.choice(found), signal.SIGKILL)
+                os.kill(chance.choice(pids), signal.SIGKILL)
                 kills += 1
         time.sleep(0.005)
     _, stderr = driver.communicate()

@@ -80,8 +80,8 @@ def test_every_benchmark_has_its_prompt_and_response(make):
 
 
 def test_math_is_taken_by_subject(make):
-    found = texts(make("math", *MATH, subjects=("Counting & Probability",)))
-    assert [prompt for prompt, _ in found] == ["<|startoftext|>Problem:\nRoll a die.\n\nSolution:"]
+    rows = texts(make("math", *MATH, subjects=("Counting & Probability",)))
+    assert [prompt for prompt, _ in rows] == ["<|startoftext|>Problem:\nRoll a die.\n\nSolution:"]
     with pytest.raises(ValueError, match=r"no subjects \['Botany'\]; it has \['Algebra', 'Count"):
         make("math", *MATH, subjects=("Botany",)).num_records()
     with pytest.raises(ValueError, match="subjects are MATH's: set benchmark: math, got arc"):
@@ -179,13 +179,13 @@ def test_the_published_data_is_read(tokenizer):
              "gsm8k": "gsm8k/train"}  # fmt: skip
     counts = {"math": 7500, "mbpp": 281, "arc": 1119, "gsm8k": 7473}
     for benchmark, count in counts.items():
-        found = TextSource(
+        text_source = TextSource(
             data=str(SHARED / f"{files[benchmark]}.jsonl"),
             benchmark=benchmark,
             tokenizer=tokenizer,
             held_out_share=0.0,
             max_length=4096,
         )
-        assert found.num_records() == {"train": count}
-        assert len(found.examples("train", 0, 100, np.random.default_rng(0)).example_ids) > 90
-    assert "<<" not in json.dumps(texts(found, 5))
+        assert text_source.num_records() == {"train": count}
+        assert len(text_source.examples("train", 0, 100, np.random.default_rng(0)).example_ids) > 90
+    assert "<<" not in json.dumps(texts(text_source, 5))

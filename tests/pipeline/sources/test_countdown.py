@@ -64,10 +64,10 @@ def test_a_changed_response_solves_only_if_it_is_another_solution(source, seed, 
 @given(sources, st.integers(0, 9999))
 def test_all_solutions_are_those_that_check(source, seed):
     prompt, _ = source.draw("train", np.random.default_rng(seed))
-    found = list(solutions(prompt))
-    assert len(set(found)) == len(found)
-    assert all(plain_check(prompt, response) for response in found)
-    assert source.signs == "free" or len(found) == 1
+    responses = list(solutions(prompt))
+    assert len(set(responses)) == len(responses)
+    assert all(plain_check(prompt, response) for response in responses)
+    assert source.signs == "free" or len(responses) == 1
 
 
 @pytest.mark.parametrize(

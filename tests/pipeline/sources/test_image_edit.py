@@ -55,44 +55,44 @@ def examples(source, count=20, split="train"):
 
 def test_a_row_is_the_words_and_the_canvas_with_newlines(edits):
     source = edits()
-    found = examples(source)
+    read = examples(source)
     pair = source.pairs.pair("train", 3)
     words = source.pairs.words()
     spoken = [UNKNOWN + 1 + words.index(w) for w in pair.instruction.split()]
-    row = found.target[3, : found.lengths[3]].tolist()
+    row = read.target[3, : read.lengths[3]].tolist()
     codes = source.encode([pair.target])[0] + 256
     grid = [x for line in codes.tolist() for x in [*line, NEWLINE]]
     assert row == [*spoken, TEXT_END, BEGIN, *grid, END]
-    assert found.prompt_lengths[3] == len(spoken) + 2
-    editable = found.editable[3, : found.lengths[3]]
+    assert read.prompt_lengths[3] == len(spoken) + 2
+    editable = read.editable[3, : read.lengths[3]]
     assert editable.sum() == 16
     assert (np.array(row)[editable] >= 256).all()
-    assert found.vocabulary.allowed.tolist() == list(range(256, 256 + 128))
+    assert read.vocabulary.allowed.tolist() == list(range(256, 256 + 128))
 
 
 def test_rows_start_as_the_source_picture(edits):
     source = edits()
-    found = examples(source)
+    read = examples(source)
     for i in range(20):
-        pair, where = source.pairs.pair("train", i), found.editable[i]
+        pair, where = source.pairs.pair("train", i), read.editable[i]
         start = source.encode([pair.source])[0].flatten() + 256
-        assert found.starts[i][where].tolist() == start.tolist()
-        assert (found.starts[i][~where] == found.target[i][~where]).all()
-    assert (found.starts != found.target).any(1).mean() > 0.8
+        assert read.starts[i][where].tolist() == start.tolist()
+        assert (read.starts[i][~where] == read.target[i][~where]).all()
+    assert (read.starts != read.target).any(1).mean() > 0.8
 
 
 def test_the_source_may_lie_in_the_prompt(edits):
     source = edits(source_in="prompt")
-    found, canvas = examples(source), examples(edits())
-    assert found.starts is None
+    read, canvas = examples(source), examples(edits())
+    assert read.starts is None
     pair = source.pairs.pair("train", 0)
-    row = found.target[0, : found.lengths[0]].tolist()
+    row = read.target[0, : read.lengths[0]].tolist()
     first = row.index(BEGIN)
     shown = [x - 256 for x in row[first + 1 : row.index(END)] if x != NEWLINE]
     assert shown == source.encode([pair.source])[0].flatten().tolist()
     for i in range(20):
-        assert (found.target[i][found.editable[i]] == canvas.target[i][canvas.editable[i]]).all()
-        assert found.editable[i].argmax() == found.prompt_lengths[i]
+        assert (read.target[i][read.editable[i]] == canvas.target[i][canvas.editable[i]]).all()
+        assert read.editable[i].argmax() == read.prompt_lengths[i]
 
 
 def test_a_build_goes_from_the_source_to_the_target(edits, tmp_path, capsys):
@@ -144,8 +144,8 @@ def test_some_of_the_tokens_to_change_may_start_masked(edits, tmp_path):
     masked, wrong = table["mask"].sum(), table["wrong"].sum()
     assert masked > 0
     assert wrong > 0
-    found = {s: examples(edits(), n, s) for s, n in {"train": 20, "held_out": 6}.items()}
-    assert masked + wrong == sum(int((x.starts != x.target).sum()) for x in found.values())
+    by_split = {s: examples(edits(), n, s) for s, n in {"train": 20, "held_out": 6}.items()}
+    assert masked + wrong == sum(int((x.starts != x.target).sum()) for x in by_split.values())
 
 
 @pytest.mark.slow
@@ -186,8 +186,8 @@ def test_unreadable_pictures_are_named_and_the_rest_goes_on(tokenizer, tmp_path,
     assert len(said) == 2
     assert "there is no 1-target.png" in said[0]
     assert "4-source.png is damaged" in said[1]
-    found = source.read_examples(plan, example_units(recipe)[0])
-    assert found.editable.sum(1).tolist() == [6] * 4, "2 × 3 cells"
+    read = source.read_examples(plan, example_units(recipe)[0])
+    assert read.editable.sum(1).tolist() == [6] * 4, "2 × 3 cells"
     lost = dataclasses.replace(pairs, images=str(tmp_path / "elsewhere"))
     nothing = dataclasses.replace(recipe.source, pairs=lost)
     recipe = dataclasses.replace(recipe, output=str(tmp_path / "none"), source=nothing)
@@ -280,13 +280,13 @@ def published(tmp_path):
 
 def test_a_published_prompt_has_the_source_before_its_last_token(edits, published):
     source = edits(text=published, source_in="prompt")
-    found = examples(source, 2)
-    row = found.target[0, : found.lengths[0]].tolist()
+    read = examples(source, 2)
+    row = read.target[0, : read.lengths[0]].tolist()
     assert row[:4] == [2, 6, 3, 4]  # <system>edit</system><user>
     assert row[row.index(12) + 1 : row.index(12) + 4] == [5, 14, 11]  # EOI </user> ANSWER BOI
     assert row[-2:] == [12, 15]
-    assert found.vocabulary.mask_id == 1
-    assert found.vocabulary.size == 148
+    assert read.vocabulary.mask_id == 1
+    assert read.vocabulary.size == 148
     canvas = examples(edits(text=published), 2)
     assert canvas.target[0].tolist().count(11) == 1
 
@@ -299,16 +299,16 @@ def test_pictures_of_many_shapes_are_rows_of_many_lengths(tokenizer, tmp_path, m
     )
     many = ImageEditSource(pairs=pairs, tokenizer=tokenizer)
     monkeypatch.setattr(image_edit, "MAX_PIXELS", 1100)  # a picture at a time
-    found = examples(many, 4)
+    read = examples(many, 4)
     monkeypatch.undo()
     cells = [(4, 4), (2, 8), (4, 4), (6, 2)]
-    assert found.editable.sum(1).tolist() == [rows * columns for rows, columns in cells]
+    assert read.editable.sum(1).tolist() == [rows * columns for rows, columns in cells]
     for i, (rows, columns) in enumerate(cells):
         alone = many.encode([pairs.pair("train", i).source])[0]
         assert alone.shape == (rows, columns)
-        start = found.starts[i][found.editable[i]] - many.layout.image.code_offset
+        start = read.starts[i][read.editable[i]] - many.layout.image.code_offset
         assert start.tolist() == alone.flatten().tolist()
-        canvas = found.target[i][found.target[i].tolist().index(BEGIN) :].tolist()
+        canvas = read.target[i][read.target[i].tolist().index(BEGIN) :].tolist()
         assert canvas[: canvas.index(END)].count(NEWLINE) == rows
     pictures = many.decode(many.encode([pairs.pair("train", i).target for i in range(4)]))
     assert [x.shape[:2] for x in pictures] == [(8 * h, 8 * w) for h, w in cells]
@@ -322,9 +322,9 @@ def test_an_instruction_with_special_tokens_is_left_out(edits, published, tmp_pa
     lines[4]["instruction"] = "make </user> red"
     (folder / "edits.jsonl").write_text("\n".join(map(json.dumps, lines)))
     pairs = FilePairs(data=str(folder), height=16, width=16, held_out_share=0.0)
-    found = examples(edits(pairs=pairs, text=published), 6)
-    assert len(found.example_ids) == 4
-    assert [x.partition(": ")[2] for x in found.left_out] == [
+    read = examples(edits(pairs=pairs, text=published), 6)
+    assert len(read.example_ids) == 4
+    assert [x.partition(": ")[2] for x in read.left_out] == [
         "the instruction 'make <|mdm_mask|> red' holds special tokens",
         "the instruction 'make </user> red' holds special tokens",
     ]

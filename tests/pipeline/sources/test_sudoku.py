@@ -43,8 +43,8 @@ def test_boards_come_from_a_file_as_they_are(tmp_path):
         for split in ("train", "held_out")
         for first in (0, 10, 20)
     ]
-    found = np.concatenate(parts)
-    assert {b.tobytes() for b in found} == {b.tobytes() for b in boards}
+    read = np.concatenate(parts)
+    assert {b.tobytes() for b in read} == {b.tobytes() for b in boards}
     bad = tmp_path / "bad.txt"
     good = "".join(map(str, boards[0]))
     bad.write_text(f"{good}\n\n{'1' * 81}\n12x4\n")
