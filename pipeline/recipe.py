@@ -86,7 +86,7 @@ class BuildRecipe:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        check_proposal(self.proposal.kind, self.source.own_proposals)
+        check_proposal(self.proposal.kind, self.source.own_proposals())
 
     @property
     def content(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from remask.pipeline.runtime.jobs import run_tasks
 from remask.pipeline.runtime.progress import Meter, Summary
 from remask.pipeline.runtime.storage import Storage
 from remask.pipeline.runtime.terminal import say
+from remask.pipeline.sources.source import Source
 from remask.pipeline.trajectory import Ints
 
 LEFT_OUT, UNCHANGED = ".left_out.txt", ".unchanged.txt"
@@ -24,7 +25,8 @@ LEFT_OUT, UNCHANGED = ".left_out.txt", ".unchanged.txt"
 def make_examples(plan: Plan, unit: Unit) -> tuple[int, int, int, int]:
     """Write one unit's examples; return its rows, tokens, skipped records and no-op edits."""
     rng = unit_rng(plan, SOURCE_STAGE, unit)
-    examples = plan.recipe.source.examples(unit.split, unit.first, unit.count, rng)
+    source: Source = plan.recipe.source
+    examples = source.examples(unit.split, unit.first, unit.count, rng)
     for ending, lines in ((LEFT_OUT, examples.left_out), (UNCHANGED, examples.unchanged)):
         if lines:
             plan.examples.write(f"{unit.name}{ending}", "".join(f"{x}\n" for x in lines).encode())

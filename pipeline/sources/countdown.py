@@ -18,7 +18,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -37,8 +37,6 @@ FREE_PROMPT = re.compile(r"(\d+)=(\d):")
 class CountdownSource:
     """Prompts with one of their solutions, which is editable. No held-out prompt is in a training
     row."""
-
-    own_proposals: ClassVar[tuple[str, ...]] = ()
 
     kind: Literal["countdown"] = "countdown"
     train: Annotated[int, Range("[0, inf)")] = 100_000
@@ -66,6 +64,9 @@ class CountdownSource:
         num_digits = self.numbers[1]
         prompt = num_digits + 3 if self.signs == "free" else 2 * num_digits
         return prompt + (6 * (num_digits - 1) - 1) + 1
+
+    def own_proposals(self) -> tuple[str, ...]:
+        return ()
 
     def tokenizer_hash(self) -> str:
         return "characters"

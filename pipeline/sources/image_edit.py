@@ -60,7 +60,6 @@ class ImageEditSource:
     def __post_init__(self) -> None:
         check_fields(self)
 
-    @property
     def own_proposals(self) -> tuple[str, ...]:
         return ("source",) if self.source_in == "canvas" else ()
 

@@ -20,7 +20,6 @@ class Source(Protocol):
         """The value of `source.kind` in a recipe; a field of type `Literal` with one choice."""
         ...
 
-    @property
     def own_proposals(self) -> tuple[str, ...]:
         """Kinds of proposal that this source supports besides those that fit every source.
 

@@ -2,7 +2,7 @@
 
 import functools
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +32,6 @@ class SudokuSource:
     one by one.
     """
 
-    own_proposals: ClassVar[tuple[str, ...]] = ("wrong_digit",)
-
     kind: Literal["sudoku"] = "sudoku"
     side: Literal[4, 9] = 9
     train: Annotated[int, Range("[0, inf)")] = 10_000
@@ -51,6 +49,9 @@ class SudokuSource:
         check_fields(self)
         if self.train + self.held_out == 0:
             raise ValueError("train and held_out are both 0; at least one split needs boards")
+
+    def own_proposals(self) -> tuple[str, ...]:
+        return ("wrong_digit",)
 
     def tokenizer_hash(self) -> str:
         return "digits"

@@ -10,7 +10,7 @@ import re
 import string
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -29,8 +29,6 @@ FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parque
 @dataclass(frozen=True, kw_only=True)
 class TextSource:
     """Prompts and responses by template, tokenised; those that are too long are left out."""
-
-    own_proposals: ClassVar[tuple[str, ...]] = ()
 
     kind: Literal["text"] = "text"
     data: str = field(metadata=PLACE)
@@ -77,6 +75,9 @@ class TextSource:
     @property
     def _templates(self) -> tuple[str, str]:
         return self.prompt, self.response
+
+    def own_proposals(self) -> tuple[str, ...]:
+        return ()
 
     def tokenizer_hash(self) -> str:
         return self._tokenizer().hash

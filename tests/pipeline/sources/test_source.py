@@ -78,19 +78,19 @@ def test_a_source_keeps_the_promises_of_the_protocol(kind, small_source):
         assert np.isin(targets, range(source.vocabulary().size)).all()
         assert (targets != source.vocabulary().mask_id).all()
         assert not (first.editable & ~first.is_token).any()
-        if "source" in source.own_proposals:
+        if "source" in source.own_proposals():
             assert first.starts is not None
             assert first.starts.shape == first.target.shape
     assert isinstance(source.tokenizer_hash(), str)
     assert source.data_hash() == source.data_hash()
-    assert set(source.own_proposals) <= {name for name, x in PROPOSALS.items() if x.only_for}
+    assert set(source.own_proposals()) <= {name for name, x in PROPOSALS.items() if x.only_for}
 
 
 @pytest.mark.parametrize("name", PROPOSALS)
 def test_a_proposal_is_refused_by_the_sources_that_lack_it(name, small_source):
     for source in small_source.values():
-        if not PROPOSALS[name].only_for or name in source.own_proposals:
-            check_proposal(name, source.own_proposals)
+        if not PROPOSALS[name].only_for or name in source.own_proposals():
+            check_proposal(name, source.own_proposals())
         else:
             with pytest.raises(ValueError, match=rf"proposal.kind {name} is for .*; use uniform"):
-                check_proposal(name, source.own_proposals)
+                check_proposal(name, source.own_proposals())
