@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from remask.pipeline.runtime.data_files import load_from_hub
+
 JsonRow = dict[str, Any]
 R = TypeVar("R")
 
@@ -55,35 +57,6 @@ def text_field(row: JsonRow, name: str) -> str:
 
 def unix_newlines(text: str) -> str:
     return text.replace("\r\n", "\n")
-
-
-def load_from_hub(name: str, split: str, config: str | None = None) -> Any:
-    """Load a split of a data set on the hub.
-
-    A copy of the data set may lack the configuration, in which case its default is loaded. Without
-    a configuration, all of them are loaded and concatenated.
-    """
-    import datasets  # slow to import
-
-    def load(config: str | None) -> Any:
-        return datasets.load_dataset(name, config, split=split)
-
-    try:
-        try:
-            return load(config)
-        except ValueError:
-            if config is not None:
-                return load(None)
-            names = datasets.get_dataset_config_names(name)  # MATH has one for each subject
-            if len(names) < 2:
-                raise
-            return datasets.concatenate_datasets([load(config) for config in names])
-    except Exception as error:  # the hub's client raises errors of several libraries
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise ValueError(
-            f"data {name!r} cannot be loaded from the hub: {reason}; or pass the path of a local "
-            ".jsonl file"
-        ) from error
 
 
 def _lines(path: str) -> Iterator[JsonRow]:

@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from remask.pipeline.format.rows import hash_share
-from remask.pipeline.runtime.jsonl import first_fault
+from remask.pipeline.runtime.data_files import is_data_file, load_files, load_from_hub
 from remask.pipeline.runtime.storage import open_file_system
 from remask.pipeline.runtime.terminal import say
 
-FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 TABLES = ("edits.jsonl", "Parquet/*.parquet", "*.parquet", "*.jsonl")
 """Tables looked for in a folder; the first pattern with a match is used."""
 ROWS_PER_READ = 10_000
@@ -43,7 +42,7 @@ IMGEDIT = PairFields(source="input_images", target="output_images", instruction=
 def table_files(data: str) -> tuple[str, ...]:
     """The tables of a folder, or those that a path with wildcards names; empty for a hub name."""
     fs, path = open_file_system(data)
-    is_table = PurePosixPath(data).suffix in FORMATS
+    is_table = is_data_file(data)
     if not is_table and not fs.isdir(path):
         return ()
     for pattern in [path] if is_table else [f"{path}/{x}" for x in TABLES]:
@@ -55,7 +54,7 @@ def table_files(data: str) -> tuple[str, ...]:
 
 def pictures_folder(data: str) -> str:
     """The folder that a table's paths are relative to: its own, or the parent for ImgEdit's."""
-    is_table = PurePosixPath(data).suffix in FORMATS
+    is_table = is_data_file(data)
     folder = data.rpartition("/")[0] if is_table else data.rstrip("/")
     return folder.removesuffix("/Parquet") if is_table else folder
 
@@ -64,19 +63,9 @@ def pictures_folder(data: str) -> str:
 def load_table(data: str, subset: str, fields: PairFields | None) -> tuple[Any, PairFields]:
     """The table and the names of its columns."""
     import datasets  # slow to import, and only files need it
-    from datasets.exceptions import DatasetGenerationError
 
     files = _tables_of_pairs(table_files(data), fields)
-    try:
-        if files:
-            kind = FORMATS[PurePosixPath(files[0]).suffix]
-            table = datasets.load_dataset(kind, data_files={subset: list(files)}, split=subset)
-        else:
-            table = datasets.load_dataset(data, split=subset)
-    except (OSError, ValueError, RecursionError, StopIteration, DatasetGenerationError) as error:
-        reason = next(filter(None, map(first_fault, files)), None)
-        reason = reason or (str(error) or "it is empty").splitlines()[0]
-        raise ValueError(f"cannot load {data}: {reason}") from error
+    table = load_files(files, subset, data) if files else load_from_hub(data, subset)
     columns = table.column_names
     if fields is None:
         fields = IMGEDIT if IMGEDIT.source in columns else PairFields()

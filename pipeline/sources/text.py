@@ -16,14 +16,11 @@ import numpy as np
 
 from remask.models.ranges import Range, check_fields
 from remask.models.text.prompts import TextTokenizer, load_tokenizer
-from remask.pipeline.benchmarks.reading import load_from_hub
 from remask.pipeline.benchmarks.training import Benchmark, TrainingSet, read_fields
 from remask.pipeline.format.rows import Examples, Vocabulary, hash_share, pad
-from remask.pipeline.runtime.jsonl import first_fault
+from remask.pipeline.runtime.data_files import is_data_file, load_files, load_from_hub
 from remask.pipeline.runtime.places import PLACE
 from remask.pipeline.runtime.storage import absolute_if_here, file_hash
-
-FORMATS = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +90,7 @@ class TextSource:
         if self.benchmark:
             content = repr((self._templates, self._records()))
             return hashlib.sha256(content.encode()).hexdigest()[:16]
-        if Path(self.data).suffix in FORMATS:
+        if is_data_file(self.data):
             return file_hash(self.data)
         return self._records()._fingerprint
 
@@ -211,14 +208,4 @@ def _fields(template: str) -> list[str]:
 
 @functools.lru_cache(maxsize=2)
 def _load(data: str, subset: str) -> Any:
-    import datasets  # slow to import, and only text needs it
-    from datasets.exceptions import DatasetGenerationError
-
-    suffix = Path(data).suffix
-    if suffix not in FORMATS:
-        return load_from_hub(data, subset)
-    try:
-        return datasets.load_dataset(FORMATS[suffix], data_files={subset: data}, split=subset)
-    except (OSError, ValueError, RecursionError, StopIteration, DatasetGenerationError) as error:
-        reason = first_fault(data) or (str(error) or "it is empty").splitlines()[0]
-        raise ValueError(f"cannot load {data}: {reason}") from error
+    return load_files([data], subset, data) if is_data_file(data) else load_from_hub(data, subset)
