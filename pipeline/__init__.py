@@ -2,14 +2,14 @@
 
 from remask.pipeline.format.manifest import open_manifest
 from remask.pipeline.format.rows import Row, read_rows, states
-from remask.pipeline.proposal import Source, TopK, Uniform, objective_shift_bound, wrong_digit
+from remask.pipeline.proposal import SourceTokens, TopK, Uniform, objective_shift_bound, wrong_digit
 from remask.pipeline.rules import RULES
 from remask.pipeline.trajectory import TrajectoryConfig, oracle_action, sample_trajectories
 
 __all__ = [
     "RULES",
     "Row",
-    "Source",
+    "SourceTokens",
     "TopK",
     "TrajectoryConfig",
     "Uniform",

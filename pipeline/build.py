@@ -17,11 +17,12 @@ import numpy as np
 
 from remask.pipeline import probe, source
 from remask.pipeline.format import manifest
+from remask.pipeline.format.examples import Examples
 from remask.pipeline.format.parquet import SCHEMA_VERSION
-from remask.pipeline.format.rows import Examples, encode_moves
+from remask.pipeline.format.rows import encode_moves
 from remask.pipeline.plan import (
     BUILD_STAGE,
-    Plan,
+    BuildPlan,
     ShardUnit,
     Unit,
     make_plan,
@@ -42,7 +43,7 @@ from remask.pipeline.source import open_examples, read_starts
 from remask.pipeline.trajectory import count_true, sample_moves
 
 
-def build_shard(plan: Plan, num_shards: int, unit: ShardUnit) -> tuple[int, int, int]:
+def build_shard(plan: BuildPlan, num_shards: int, unit: ShardUnit) -> tuple[int, int, int]:
     """Draw, write and commit one shard; return its rows, tokens and skipped records."""
     recipe = plan.recipe
     file = open_examples(plan, unit.examples)
@@ -87,12 +88,12 @@ def build_shard(plan: Plan, num_shards: int, unit: ShardUnit) -> tuple[int, int,
         "sha256": hashlib.sha256(data).hexdigest(),
         "num_shards": num_shards,
     }
-    storage.write(path, data, flush_folder=False)  # the row says that it is there
+    storage.write(path, data, flush_folder=False)  # its manifest row commits it
     manifest.commit(storage, row)
     return row["rows"], row["tokens"], row["skipped"]
 
 
-def make_proposal(plan: Plan, unit: Unit, examples: Examples) -> Proposal:
+def make_proposal(plan: BuildPlan, unit: Unit, examples: Examples) -> Proposal:
     """The proposal ν of the recipe's kind, for one file of examples."""
     inputs = ProposalInputs(
         examples,
@@ -128,11 +129,11 @@ def run(recipe: BuildRecipe) -> Summary:
         return _build(plan, storage, lease)
 
 
-def _build(plan: Plan, storage: Storage, lease: Lease) -> Summary:
+def _build(plan: BuildPlan, storage: Storage, lease: Lease) -> Summary:
     recipe, units = plan.recipe, shard_units(plan.recipe)
     _sweep(storage)
-    there = manifest.committed(storage)
-    todo = [unit for unit in units if unit.name not in there]
+    committed = manifest.committed(storage)
+    todo = [unit for unit in units if unit.name not in committed]
     with ray_session(plan.workers) if todo else contextlib.nullcontext():
         if todo:
             source.run(recipe, plan)

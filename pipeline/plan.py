@@ -1,4 +1,4 @@
-"""What a build will do, worked out once by the driver and shipped to the workers.
+"""The plan of a build: made once by the driver and shipped to the workers.
 
 Ray pickles a class by its module's name, so what is shipped lives here and not in a stage's module,
 which `python -m` runs under the name `__main__`.
@@ -20,7 +20,7 @@ from remask.pipeline.runtime.storage import Storage, absolute, check_kept
 
 SOURCE_STAGE, PROBE_STAGE, BUILD_STAGE = range(3)
 MAX_SHARDS = 1_000_000
-"""The driver holds a list of them."""
+"""Limit on the shards of a build, since the driver holds a list of them."""
 
 
 @dataclass(frozen=True)
@@ -50,22 +50,22 @@ class ShardUnit:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A recipe and what follows from it: worked out once by the driver, shipped to the workers."""
+class BuildPlan:
+    """A recipe, and the hashes of everything that its output depends on."""
 
     recipe: BuildRecipe
     tokenizer: str
     """Hash of the tokenizer."""
     data: str | None
-    """Hash of the data the source reads, if it reads any."""
+    """Hash of the data that the source reads; None if it reads none."""
     backbone: str | None
-    """Fingerprint of the probed checkpoint, if there is one."""
+    """Fingerprint of the probed checkpoint; None if nothing is probed."""
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """All that the output depends on."""
+        """Everything that the output depends on."""
         facts = {"tokenizer": self.tokenizer, "data": self.data, "backbone": self.backbone}
-        return self.recipe.content | {"found": facts, "schema": SCHEMA_VERSION}
+        return self.recipe.content | {"inputs": facts, "schema": SCHEMA_VERSION}
 
     @cached_property
     def source_key(self) -> str:
@@ -91,13 +91,13 @@ class Plan:
 
     @property
     def workers(self) -> int | None:
-        """As the recipe says, but in-process where other processes could not see the files."""
+        """The recipe's number of workers; 0 where other processes could not see the files."""
         uris = (self.recipe.output, self.recipe.cache or self.recipe.output)
         return 0 if any(Storage(uri).is_private for uri in uris) else self.recipe.run.workers
 
 
-def make_plan(recipe: BuildRecipe) -> Plan:
-    """Look at what the recipe names: data, tokenizer, checkpoint; and make its paths absolute."""
+def make_plan(recipe: BuildRecipe) -> BuildPlan:
+    """Hash the data, tokenizer and checkpoint that a recipe names, and make its paths absolute."""
     check_kept("output", recipe.output)
     recipe = dataclasses.replace(
         recipe,
@@ -107,7 +107,7 @@ def make_plan(recipe: BuildRecipe) -> Plan:
         proposal=dataclasses.replace(recipe.proposal, backbone=absolute(recipe.proposal.backbone)),
     )
     backbone = recipe.proposal.backbone
-    return Plan(
+    return BuildPlan(
         recipe,
         tokenizer=recipe.source.tokenizer_hash(),
         data=recipe.source.data_hash(),
@@ -141,7 +141,7 @@ def shard_units(recipe: BuildRecipe) -> list[ShardUnit]:
     ]
 
 
-def unit_rng(plan: Plan, stage: int, unit: Unit, *more: int) -> np.random.Generator:
+def unit_rng(plan: BuildPlan, stage: int, unit: Unit, *more: int) -> np.random.Generator:
     """A unit's own randomness: the same whoever computes it, and when."""
     split = zlib.crc32(unit.split.encode())
     return np.random.default_rng([plan.recipe.seed, stage, split, unit.index, *more])

@@ -22,8 +22,8 @@ from torch import Tensor
 from remask.models import Backbone, load
 from remask.models.history import HistoryState
 from remask.pipeline import source
-from remask.pipeline.format.rows import Examples
-from remask.pipeline.plan import PROBE_STAGE, Plan, Unit, example_units, make_plan, unit_rng
+from remask.pipeline.format.examples import Examples
+from remask.pipeline.plan import PROBE_STAGE, BuildPlan, Unit, example_units, make_plan, unit_rng
 from remask.pipeline.proposal import TopK
 from remask.pipeline.recipe import BuildRecipe, ProposalConfig
 from remask.pipeline.runtime.command import main_for
@@ -161,7 +161,7 @@ def _check_match(backbone: Backbone, examples: Examples) -> None:
         )
 
 
-def probe_unit(plan: Plan, backbone: Backbone, unit: Unit) -> tuple[int, int]:
+def probe_unit(plan: BuildPlan, backbone: Backbone, unit: Unit) -> tuple[int, int]:
     """Probe one unit's examples and cache the result; return its rows and tokens."""
     examples = read_examples(plan, unit)
     rng = unit_rng(plan, PROBE_STAGE, unit)
@@ -173,7 +173,7 @@ def probe_unit(plan: Plan, backbone: Backbone, unit: Unit) -> tuple[int, int]:
     return len(examples.example_ids), int(examples.lengths.sum())
 
 
-def read_proposals(plan: Plan, unit: Unit, examples: Examples) -> TopK:
+def read_proposals(plan: BuildPlan, unit: Unit, examples: Examples) -> TopK:
     """The cached candidates of one unit."""
     storage, name = plan.proposals, f"{unit.name}.parquet"
     data, path = storage.read_sealed(name), storage.path(name)
@@ -235,7 +235,7 @@ def _encode(examples: Examples, candidates: np.ndarray, log_probs: np.ndarray) -
     return out.getvalue()
 
 
-def run(recipe: BuildRecipe, plan: Plan | None = None) -> Summary:
+def run(recipe: BuildRecipe, plan: BuildPlan | None = None) -> Summary:
     """Probe the units without cached candidates, after making their examples."""
     if recipe.proposal.kind != "top_k":
         raise ValueError(f"proposal.kind {recipe.proposal.kind} needs no probing; only top_k does")
@@ -257,7 +257,7 @@ def run(recipe: BuildRecipe, plan: Plan | None = None) -> Summary:
     return meter.summary(len(todo), plan.proposals.uri)
 
 
-def make_worker(plan: Plan) -> Callable[[Unit], tuple[int, int]]:
+def make_worker(plan: BuildPlan) -> Callable[[Unit], tuple[int, int]]:
     """Load the backbone once and return a function that probes a unit."""
     on_gpu = torch.cuda.is_available() and plan.recipe.run.gpus_per_probe > 0
     backbone = load(plan.recipe.proposal.backbone or "", device="cuda" if on_gpu else "cpu")

@@ -44,7 +44,7 @@ class Proposal(Protocol):
 
 @dataclass(frozen=True)
 class Uniform:
-    """Every allowed id but the target, all alike."""
+    """Uniform on the allowed ids without the target."""
 
     ids: Ints
     """Ids that may be proposed, ascending; never MASK."""
@@ -82,7 +82,7 @@ def wrong_digit(side: int) -> Uniform:
 
 @dataclass(frozen=True)
 class TopK:
-    """A frozen model's own best guesses without the target: renormalised, or all alike."""
+    """A frozen model's k likeliest tokens without the target, renormalised or uniform."""
 
     candidates: Ints
     """Token ids, [B, N, k]; MASK and special ids already left out."""
@@ -144,7 +144,7 @@ class TopK:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceTokens:
     """Image edits: the source image's own token where it differs from the target."""
 
     tokens: Ints

@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from remask.pipeline.format.rows import Examples
-from remask.pipeline.proposal import Proposal, TopK, Uniform, wrong_digit
-from remask.pipeline.proposal import Source as SourceTokens
+from remask.pipeline.format.examples import Examples
+from remask.pipeline.proposal import Proposal, SourceTokens, TopK, Uniform, wrong_digit
 from remask.pipeline.trajectory import Ints
 
 

@@ -1,4 +1,4 @@
-"""Look into a data set: its manifest, one row step by step, its soundness, its Layer-3 bound.
+"""Inspect a data set: its manifest, one row step by step, its integrity, its Layer-3 bound.
 
     remask shards runs/sudoku/data
     remask shards runs/sudoku/data --where "split = 'train' and rows > 1000"
@@ -21,13 +21,7 @@ import polars as pl
 from rich.text import Text
 
 from remask.pipeline.format.manifest import ROWS, SHARDS, open_manifest, read_files
-from remask.pipeline.format.rows import (
-    Row,
-    TrajectoryRows,
-    decode_trajectories,
-    read_rows,
-    states,
-)
+from remask.pipeline.format.rows import Row, TrajectoryRows, decode_trajectories, read_rows, states
 from remask.pipeline.proposal import PROBABILITY_FLOOR
 from remask.pipeline.runtime.progress import Meter
 from remask.pipeline.runtime.provenance import PROVENANCE, RECIPE, read_json
@@ -137,7 +131,7 @@ def report_problems(uri: str, where: str | None, repair: bool) -> int:
     for line in lines:
         say(line)
     if problems and repair:
-        print("what is bad is removed; run the build again to make it anew")
+        print("removed what is damaged; run the build again to rebuild it")
     if not lines:
         print(f"{len(rows)} shards, {rows['rows'].sum():,} rows: all sound")
     return 1 if lines else 0
@@ -190,7 +184,7 @@ def verify_whole(storage: Storage, table: pl.DataFrame) -> list[str]:
     problems = []
     planned = max(table["num_shards"], default=0)
     if len(table) != planned:
-        problems.append(f"{len(table)} of {planned} shards are there; run the build again to go on")
+        problems.append(f"{len(table)} of {planned} shards exist; run the build again to continue")
     known = {path.rsplit("/", 1)[-1] for path in table["path"]}
     for name in sorted(storage.names(SHARDS) - known):
         problems.append(f"{storage.path(f'{SHARDS}/{name}')} is in no manifest; remove it")

@@ -39,7 +39,8 @@ class TrajectoryConfig:
     horizon: int = 6
     """T, the number of steps in a trajectory."""
     noisy_count: tuple[int, int] | None = None
-    """Least and most noisy positions in a row, uniform in between; capped at what is editable."""
+    """Range of the number of noisy positions in a row, which is drawn uniformly and capped at the
+    number of editable ones."""
     noisy_rate: tuple[float, float] | None = None
     """The same as a share of the editable positions. Exactly one of the two must be given."""
     rules: dict[str, float] = field(default_factory=lambda: dict(PAPER_RULES))

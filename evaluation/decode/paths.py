@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from remask.models import Revision
-from remask.pipeline.format.rows import pad, within
+from remask.pipeline.format.examples import pad
+from remask.pipeline.format.packing import within
 
 Ints = NDArray[np.integer]
 Bools = NDArray[np.bool_]

@@ -31,7 +31,7 @@ from remask.evaluation.suite import Score, left_out, register, with_left_out
 from remask.models import Backbone, Revision
 from remask.pipeline.edits import EditPair
 from remask.pipeline.edits.images import Picture, Region
-from remask.pipeline.format.rows import pad
+from remask.pipeline.format.examples import pad
 from remask.pipeline.runtime.places import without_places
 from remask.pipeline.sources.image_edit import SAME_TOKENS, ImageEditSource
 

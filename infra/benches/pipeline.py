@@ -29,7 +29,7 @@ from remask.models.history import HistoryState
 from remask.pipeline import probe, source
 from remask.pipeline.build import build_shard
 from remask.pipeline.format.rows import decode_trajectories
-from remask.pipeline.plan import Plan, ShardUnit, Unit, example_units, make_plan, shard_units
+from remask.pipeline.plan import BuildPlan, ShardUnit, Unit, example_units, make_plan, shard_units
 from remask.pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig
 from remask.pipeline.runtime.jobs import ray_session, run_actors, run_tasks
 from remask.pipeline.runtime.memory import keep_memory
@@ -98,12 +98,12 @@ def bench_build(recipe: BuildRecipe) -> None:
     )
 
 
-def build_shards(plan: Plan, units: list[ShardUnit]) -> None:
+def build_shards(plan: BuildPlan, units: list[ShardUnit]) -> None:
     for unit in units:
         build_shard(plan, len(units), unit)
 
 
-def write_plain_examples(plan: Plan, count: int) -> str:
+def write_plain_examples(plan: BuildPlan, count: int) -> str:
     """Some examples in a file that needs no unpacking: a byte per cell, a bit for editable."""
     examples = read_examples(plan, example_units(plan.recipe)[0])
     editable = np.packbits(examples.editable[:count], axis=1, bitorder="little")

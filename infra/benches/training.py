@@ -34,10 +34,11 @@ from remask.models import Backbone
 from remask.models.backbones.layers import MAX_UNFUSED_LENGTH, softmax_attention
 from remask.models.history import HistoryConfig, encode_rows
 from remask.pipeline import build
-from remask.pipeline.format import manifest, packing, parquet, rows
+from remask.pipeline.format import examples, manifest, packing, parquet, rows
+from remask.pipeline.format.examples import Examples, Vocabulary
 from remask.pipeline.format.manifest import SHARDS
 from remask.pipeline.format.parquet import SCHEMA_VERSION
-from remask.pipeline.format.rows import Examples, TrajectoryRows, Vocabulary, encode_trajectories
+from remask.pipeline.format.rows import TrajectoryRows, encode_trajectories
 from remask.pipeline.proposal import Uniform
 from remask.pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig
 from remask.pipeline.runtime.memory import keep_memory
@@ -60,7 +61,7 @@ ROUNDS = 5
 LENGTHS = (80, 160, MAX_UNFUSED_LENGTH)
 """Of attention."""
 CHECKS = (
-    *((rows, "check_tokens"), (rows, "check_noise")),
+    *((examples, "check_tokens"), (rows, "check_moves"), (rows, "check_ids")),
     *((packing, "check_sizes"), (parquet, "check_table")),
 )
 """What looks at the contents of rows, where it is called."""

@@ -5,7 +5,7 @@ from typing import Literal
 
 from remask.pipeline.benchmarks.reading import JsonRow, read_records, text_field, unix_newlines
 from remask.pipeline.benchmarks.task import QUESTION, Fields, Task
-from remask.pipeline.format.rows import hash_share
+from remask.pipeline.format.examples import hash_share
 
 TRAIN_SHARE = 0.3
 """Share of the tasks for training; the paper tests on the other 70 %."""

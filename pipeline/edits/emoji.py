@@ -25,7 +25,7 @@ from remask.models.ranges import Range
 from remask.pipeline.edits.images import ImageError, Picture, read_picture
 from remask.pipeline.edits.pair import split_words
 from remask.pipeline.edits.scenes import EDITS, LOOK_EDITS, ScenePairs, Thing
-from remask.pipeline.format.rows import hash_share
+from remask.pipeline.format.examples import hash_share
 from remask.pipeline.runtime.places import PLACE
 from remask.pipeline.runtime.storage import absolute
 

@@ -20,7 +20,7 @@ import numpy as np
 from remask.models.ranges import Range, check_fields
 from remask.pipeline.edits.images import Picture, Size
 from remask.pipeline.edits.pair import EditPair, check_number, split_words
-from remask.pipeline.format.rows import hash_share
+from remask.pipeline.format.examples import hash_share
 
 BACKGROUNDS = {
     "white": (255, 255, 255),

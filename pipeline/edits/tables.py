@@ -14,7 +14,7 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from remask.pipeline.format.rows import hash_share
+from remask.pipeline.format.examples import hash_share
 from remask.pipeline.runtime.data_files import is_data_file, load_files, load_from_hub
 from remask.pipeline.runtime.storage import open_file_system
 from remask.pipeline.runtime.terminal import say

@@ -1,9 +1,8 @@
-"""What a file of rows must hold: checked by the one decoder that every reader uses.
+"""Checks of a file's rows, made by the one decoder that every reader uses.
 
-A checksum says that bytes are those that were written, not that they are rows: a data set may come
-from anybody. Training indexes tables by these numbers, on a GPU without any check. Numbers are
-looked at in the form they are stored in, where only the positions that move have any, so that it
-costs little.
+A checksum proves that bytes are as written, not that they are valid rows: a data set may come from
+anyone. Training indexes tables by these numbers, on a GPU without any check. The checks look at the
+stored form, which holds only the positions that move, so they cost little.
 """
 
 import itertools
@@ -88,7 +87,7 @@ def check_moves(moves: Moves, editable: Bools, meta: dict[str, Any], *, all_edit
         moves: As they are stored.
         editable: E, bool [B, N].
         meta: The file's.
-        all_editable: Is E all there is? Then nothing outside it can move.
+        all_editable: Whether every position is editable, so that the check can be skipped.
     """
     if moves.count.sum() != moves.at.size or len(moves.count) != len(editable):
         raise ValueError(f"ends have {moves.count.sum()} values for {moves.at.size} positions")

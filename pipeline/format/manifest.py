@@ -146,7 +146,7 @@ def _read_manifest(data: bytes) -> pl.DataFrame:
 
 
 def _upgraded_row(row: Any) -> Any:
-    """A manifest row of schema 3, in which paths had at most three segments, as one of today."""
+    """A manifest row of schema 3, whose paths had at most three segments, in this schema."""
     if not isinstance(row, dict) or row.get("schema_version") != 3:
         return row
     row = {"relapse": 0, "relapse2": 0, RECORDED: 0, "segments": 3} | row

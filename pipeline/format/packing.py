@@ -1,4 +1,4 @@
-"""Arrays of ids, steps and bits as binary columns: a value per row, as tight as its numbers allow.
+"""Arrays of ids, steps and bits as binary columns: one value per row, packed.
 
 Parquet keeps small integers in lists as 32-bit ones, which are larger and several times slower to
 read and write. Here a number takes 4, 8, 16 or 32 bits. With 4, the first number of a byte lies in
@@ -26,7 +26,7 @@ def pack(values: Ints, count: Ints, bits: int) -> pa.Array:
     Args:
         values: The numbers of all rows, one row after another.
         count: How many of them each row has, [B].
-        bits: Of each number.
+        bits: Size of each number.
     """
     if values.size and int(values.max()) >= (PADDING if bits == 4 else 1 << bits):
         raise ValueError(f"{values.max()} does not fit in {bits} bits; widen the vocabulary's size")
@@ -47,7 +47,7 @@ def unpack(column: pa.ChunkedArray, bits: int) -> tuple[Ints, Ints]:
 
 
 def pack_bits(values: Bools, lengths: Ints) -> pa.Array:
-    """A bit per position of a grid [B, N], the first in the lowest place, as long as each row."""
+    """A bit per position of a grid [B, N], the first one lowest, cut to the length of each row."""
     packed, size = np.packbits(values, axis=1, bitorder="little"), (lengths + 7) // 8
     kept = within(size, packed.shape[1])
     return _binary(packed if kept.all() else packed[kept], size)
@@ -83,9 +83,9 @@ def _dtype(bits: int) -> np.dtype:
 
 
 def _binary(values: NDArray, size: Ints) -> pa.Array:
-    data, most = pa.py_buffer(np.ascontiguousarray(values)), int(size.max(initial=0))
-    if most and (size == most).all():
-        return pa.Array.from_buffers(pa.binary(most), len(size), [None, data])
+    data, largest = pa.py_buffer(np.ascontiguousarray(values)), int(size.max(initial=0))
+    if largest and (size == largest).all():
+        return pa.Array.from_buffers(pa.binary(largest), len(size), [None, data])
     offsets = np.zeros(len(size) + 1, np.int32)
     np.cumsum(size, out=offsets[1:])
     return pa.Array.from_buffers(pa.binary(), len(size), [None, pa.py_buffer(offsets), data])

@@ -1,26 +1,21 @@
-"""Examples and trajectories as Parquet: a row per sequence, its positions packed as `packing` says.
+"""Trajectories as Parquet: the columns of examples, and these.
 
-    example_id      text
-    target          x*, an id per position
     noisy           a bit per position: does it ever show anything but its target?
-    end_1           of each noisy position, the step at which its target appears
-    token_1         what each noisy position shows until then
-    end_2, token_2  the same of the segment before; of a position that has none, end 0 and no token
+    end_1           the step at which the target of each noisy position appears
+    token_1         the token that each noisy position shows until then
+    end_2, token_2  the same for the segment before; end 0 and no token where there is none
     ...             up to end_{S-1}, token_{S-1}
-    step            t
-    editable        a bit per position; null when it is all positions from prompt_length on
-    prompt_length   positions of the condition
+    step            the current step t
 
 Segments are counted backwards from the target, so that a column means the same in files of any S.
-A token column in which every segment shows MASK is left out: under the paper's rules, `token_1`. A
-file of examples has the columns without the trajectory's. The file's metadata gives S and the bits
-of ids and ends, so `decode` needs nothing else.
+A token column in which every segment shows MASK is left out: under the paper's rules, `token_1`.
+Numbers are packed as `packing` says; the file's metadata gives S and the bits of ids and ends, so
+`decode_trajectories` needs nothing else.
 
 Schema 3 had S = 3, with `revealed_at` for end_1, `masked_at` for end_2 and `wrong` for token_2; it
 is read as such.
 """
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,98 +23,30 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from remask.kernels import Segments
-from remask.pipeline.format.checks import check_ids, check_meta, check_moves, check_tokens
+from remask.pipeline.format.checks import check_ids, check_moves
+from remask.pipeline.format.examples import (
+    EXAMPLE_COLUMNS,
+    Examples,
+    check_file_meta,
+    decode_examples,
+    example_columns,
+)
 from remask.pipeline.format.packing import (
     bits_for,
     pack,
     pack_bits,
-    spread,
     unpack,
     unpack_bits,
-    within,
 )
 from remask.pipeline.format.parquet import READABLE_VERSIONS, Columns, ParquetRows, to_parquet
 from remask.pipeline.moves import Bools, Ints, Moves
 from remask.pipeline.runtime.storage import Storage
 
-EXAMPLE_COLUMNS = ("example_id", "target", "editable", "prompt_length")
 SCHEMA_3_NAMES = {"end_1": "revealed_at", "end_2": "masked_at", "token_2": "wrong"}
 MAX_SEGMENTS = 256
 """Segments of a position in a file."""
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """What token ids mean to the pipeline."""
-
-    size: int
-    mask_id: int
-    excluded: tuple[int, ...] = ()
-    """Special and unused ids, which are never proposed; MASK need not be among them."""
-
-    @property
-    def allowed(self) -> Ints:
-        """Ids that may be proposed, ascending."""
-        ids = np.arange(self.size)
-        return ids[~np.isin(ids, [*self.excluded, self.mask_id])]
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Narrowest type for an id."""
-        return np.min_scalar_type(self.size - 1)
-
-    @property
-    def bits(self) -> int:
-        """Of an id in a file."""
-        return bits_for(self.size - 1)
-
-    @property
-    def meta(self) -> dict[str, Any]:
-        """What a file's metadata says of it; excluded ids by the first and last of each run, for
-        next to codes of images there are a hundred thousand."""
-        ids = np.unique(np.array(self.excluded, np.int64))
-        runs = np.split(ids, np.flatnonzero(np.diff(ids) > 1) + 1)
-        return {
-            "size": self.size,
-            "mask_id": self.mask_id,
-            "excluded": [[int(run[0]), int(run[-1])] for run in runs if len(run)],
-            "id_bits": self.bits,
-        }
-
-    @classmethod
-    def from_meta(cls, meta: dict[str, Any]) -> "Vocabulary":
-        runs = (range(first, last + 1) for first, last in meta["excluded"])
-        return cls(meta["size"], meta["mask_id"], tuple(x for run in runs for x in run))
-
-
-@dataclass(frozen=True)
-class Examples:
-    """Clean sequences of any lengths, padded to the longest: [B, N] arrays."""
-
-    example_ids: Sequence[str]
-    target: Ints
-    editable: Bools
-    """False at padding."""
-    lengths: Ints
-    prompt_lengths: Ints
-    vocabulary: Vocabulary
-    num_skipped: int = 0
-    """Records left out because they did not fit."""
-    starts: Ints | None = None
-    """What each row should be revised from, [B, N], where the source knows it; kept in a file of
-    its own."""
-    left_out: Sequence[str] = ()
-    """Which records those were and why, where the source says so; kept in a file of its own."""
-    unchanged: Sequence[str] = ()
-    """Ids of image edits of nothing, which are kept; named in a file of its own."""
-
-    @property
-    def is_token(self) -> Bools:
-        """False at padding, [B, N]."""
-        return within(self.lengths, self.target.shape[1])
 
 
 @dataclass(frozen=True)
@@ -162,37 +89,6 @@ def states(row: Row) -> Ints:
     """A row expanded to its T+1 states, [T+1, N]."""
     segments = Segments(row.tokens[:, None], row.ends[:, None], np.array([row.step]))
     return segments.states(row.horizon)[:, 0]
-
-
-def hash_share(key: bytes) -> float:
-    """A number in [0, 1) that the key decides: who is below a share belongs to it."""
-    return int.from_bytes(hashlib.blake2b(key, digest_size=6).digest()) / 2**48
-
-
-def pad(sequences: Sequence[NDArray], dtype: np.dtype, fill: int = 0) -> tuple[NDArray, Ints]:
-    """Sequences of any lengths to one array [B, N] and their lengths [B]."""
-    lengths = np.array([len(x) for x in sequences], np.int64)
-    out = np.full((len(sequences), int(lengths.max(initial=0))), fill, dtype)
-    out[within(lengths, out.shape[1])] = np.concatenate([*sequences, []])
-    return out, lengths
-
-
-def encode_examples(examples: Examples) -> bytes:
-    """Examples to the bytes of a Parquet file, the same bytes every time."""
-    meta = {"kind": "examples", **examples.vocabulary.meta, "skipped": examples.num_skipped}
-    return to_parquet(example_columns(examples), meta)
-
-
-def example_columns(examples: Examples) -> Columns:
-    """The columns that files of examples and of trajectories share."""
-    return {
-        "example_id": pa.array(examples.example_ids, pa.string()),
-        "target": pack(
-            examples.target[examples.is_token], examples.lengths, examples.vocabulary.bits
-        ),
-        "editable": _pack_editable(examples),
-        "prompt_length": pa.array(examples.prompt_lengths, pa.int32()),
-    }
 
 
 def encode_trajectories(rows: TrajectoryRows) -> bytes:
@@ -243,28 +139,6 @@ def decode_trajectories(data: bytes, where: str) -> TrajectoryRows:
     return file.read(range(file.num_rows))
 
 
-class ExampleFile:
-    """An encoded file of examples."""
-
-    def __init__(self, data: bytes, where: str) -> None:
-        self._file = ParquetRows(data, "examples", where)
-        with self._file.named():
-            if list(self._file.column_names) != list(EXAMPLE_COLUMNS):
-                raise ValueError(f"it has the columns {self._file.column_names}")
-            _check_meta(self._file.meta, "skipped")
-
-    @cached_property
-    def columns(self) -> Columns:
-        """As they lie in the file, for shards to take over."""
-        table = self._file.table()
-        return dict(zip(table.column_names, table.columns, strict=True))
-
-    def decode(self) -> Examples:
-        """The inverse of `encode_examples`."""
-        with self._file.named():
-            return _examples(self.columns, self._file.meta)
-
-
 class TrajectoryFile:
     """An encoded shard that is read a part at a time."""
 
@@ -274,7 +148,7 @@ class TrajectoryFile:
             if self._file.meta["schema"] == 3:
                 self._file.meta["end_bits"] = self._file.meta.get("boundary_bits")
                 self._file.meta["segments"] = 3
-            _check_meta(self._file.meta, "horizon", "end_bits", "segments")
+            check_file_meta(self._file.meta, "horizon", "end_bits", "segments")
             size = self._file.meta["segments"]
             if not 2 <= size <= MAX_SEGMENTS:
                 raise ValueError(f"segments must lie in 2 .. {MAX_SEGMENTS}, got {size}")
@@ -289,7 +163,7 @@ class TrajectoryFile:
         """Some rows, from the row groups they lie in."""
         table, meta = self._file.table(rows), self._file.meta
         with self._file.named():
-            examples = _examples(table, meta)
+            examples = decode_examples(table, meta)
             moves = _moves(table, examples, meta, self._names)
         return TrajectoryRows(examples, moves, meta["horizon"])
 
@@ -322,30 +196,6 @@ def _check_names(names: Sequence[str], num_segments: int, renamed: dict[str, str
     needed, allowed = ({renamed.get(x, x) for x in group} for group in (needed, allowed))
     if len(set(names)) != len(names) or not needed <= set(names) <= allowed:
         raise ValueError(f"it has the columns {list(names)}")
-
-
-def _check_meta(meta: dict[str, Any], *numbers: str) -> None:
-    check_meta(meta, *numbers)
-    for name, largest in (("id_bits", meta["size"] - 1), ("end_bits", meta.get("horizon"))):
-        if largest is not None and meta[name] != bits_for(largest):
-            raise ValueError(f"numbers up to {largest} have {bits_for(largest)} bits as {name}")
-
-
-def _examples(columns: Columns | pa.Table, meta: dict[str, Any]) -> Examples:
-    """Examples, checked; ValueError says what is wrong."""
-    values, lengths = unpack(columns["target"], meta["id_bits"])
-    prompt_lengths = columns["prompt_length"].to_numpy()
-    check_tokens(values, lengths, prompt_lengths, meta)
-    kept = within(lengths, int(lengths.max(initial=0)))
-    return Examples(
-        example_ids=_Strings(columns["example_id"]),
-        target=spread(values, kept),
-        editable=_unpack_editable(columns["editable"], kept, lengths, prompt_lengths),
-        lengths=lengths,
-        prompt_lengths=prompt_lengths,
-        vocabulary=Vocabulary.from_meta(meta),
-        num_skipped=meta.get("skipped", 0),
-    )
 
 
 def _moves(
@@ -402,48 +252,3 @@ def _tokens(
     tokens = examples.target.ravel()[at]
     tokens[is_shown] = values
     return tokens
-
-
-class _Strings(Sequence[str]):
-    """A column of text, made Python's only when asked for."""
-
-    def __init__(self, column: pa.ChunkedArray) -> None:
-        self._column = column
-
-    def __len__(self) -> int:
-        return len(self._column)
-
-    def __getitem__(self, index: Any) -> Any:
-        found = self._column[index]
-        return found.to_pylist() if isinstance(index, slice) else found.as_py()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._column.to_pylist())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-
-def _pack_editable(examples: Examples) -> pa.Array:
-    kept = examples.is_token
-    is_usual = (examples.editable == _after(examples.prompt_lengths, kept)).all(1)
-    others = np.flatnonzero(~is_usual)
-    bits = pack_bits(examples.editable[others], examples.lengths[others]).cast(pa.binary())
-    return bits.take(pa.array(np.cumsum(~is_usual) - 1, mask=is_usual))
-
-
-def _unpack_editable(
-    column: pa.ChunkedArray, kept: Bools, lengths: Ints, prompt_lengths: Ints
-) -> Bools:
-    editable = _after(prompt_lengths, kept)
-    if column.null_count < len(column):
-        others = np.flatnonzero(column.is_valid())
-        editable[others] = unpack_bits(column.drop_null(), lengths[others], kept.shape[1])
-    return editable
-
-
-def _after(prompt_lengths: Ints, kept: Bools) -> Bools:
-    """The positions after the prompt, [B, N]: what is editable as a rule."""
-    if not prompt_lengths.any():
-        return kept.copy()
-    return kept & (np.arange(kept.shape[1]) >= prompt_lengths[:, None])

@@ -23,7 +23,7 @@ from typing import Annotated, Literal
 import numpy as np
 
 from remask.models.ranges import Range, check_fields
-from remask.pipeline.format.rows import Examples, Vocabulary, hash_share
+from remask.pipeline.format.examples import Examples, Vocabulary, hash_share
 
 MASK, END = "_", "."
 ALPHABET = f"{MASK}{END}0123456789+-=;:"

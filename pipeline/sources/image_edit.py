@@ -25,7 +25,7 @@ from remask.pipeline.edits import EditPair, EmojiPairs, FilePairs, ShapePairs
 from remask.pipeline.edits.images import ImageError, Picture
 from remask.pipeline.edits.pair import split_words
 from remask.pipeline.edits.text import PublishedText, WordText
-from remask.pipeline.format.rows import Examples, Vocabulary, pad
+from remask.pipeline.format.examples import Examples, Vocabulary, pad
 from remask.pipeline.runtime.places import PLACE
 from remask.pipeline.runtime.storage import absolute
 

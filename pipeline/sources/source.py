@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from remask.pipeline.format.rows import Examples, Vocabulary
+from remask.pipeline.format.examples import Examples, Vocabulary
 
 
 class Source(Protocol):

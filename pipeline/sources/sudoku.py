@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remask.models.ranges import Range, check_fields
-from remask.pipeline.format.rows import Examples, Vocabulary, hash_share
+from remask.pipeline.format.examples import Examples, Vocabulary, hash_share
 from remask.pipeline.runtime.places import PLACE
 from remask.pipeline.runtime.storage import absolute, file_hash, read_file
 from remask.pipeline.sources.sudoku_rules import (

@@ -17,7 +17,7 @@ import numpy as np
 from remask.models.ranges import Range, check_fields
 from remask.models.text.prompts import TextTokenizer, load_tokenizer
 from remask.pipeline.benchmarks.training import Benchmark, TrainingSet, read_fields
-from remask.pipeline.format.rows import Examples, Vocabulary, hash_share, pad
+from remask.pipeline.format.examples import Examples, Vocabulary, hash_share, pad
 from remask.pipeline.runtime.data_files import is_data_file, load_files, load_from_hub
 from remask.pipeline.runtime.places import PLACE
 from remask.pipeline.runtime.storage import absolute_if_here, file_hash

@@ -153,7 +153,7 @@ def test_a_partial_data_set_can_be_read(toy, tmp_path, monkeypatch, capsys):
     assert len(open_manifest(str(tmp_path / "data")).collect()) == 5
     with pytest.raises(SystemExit, match="1"):
         shards_command([str(tmp_path / "data"), "verify"])
-    assert "5 of 9 shards are there; run the build again" in capsys.readouterr().out
+    assert "5 of 9 shards exist; run the build again" in capsys.readouterr().out
 
 
 def test_another_recipe_over_the_same_output_is_refused(toy, tmp_path):
@@ -185,11 +185,11 @@ def test_changed_data_or_backbone_is_another_recipe(toy, tmp_path, checkpoint):
     proposal = ProposalConfig(kind="top_k", backbone=checkpoint, k=2)
     run(toy(run=HERE, source=from_file, proposal=proposal))
     boards.write_text("1234341221434321\n" * 6)
-    with pytest.raises(ValueError, match="another recipe .different: found.data '"):
+    with pytest.raises(ValueError, match="another recipe .different: inputs.data '"):
         run(toy(run=HERE, source=from_file, proposal=proposal))
     boards.write_text("1234341221434321\n" * 5)
     save(SudokuMDM(SudokuConfig(side=4, layers=1, width=16, heads=2, feed_forward=8)), checkpoint)
-    with pytest.raises(ValueError, match="another recipe .different: found.backbone '"):
+    with pytest.raises(ValueError, match="another recipe .different: inputs.backbone '"):
         run(toy(run=HERE, source=from_file, proposal=proposal))
 
 

@@ -9,7 +9,7 @@ import torch
 from remask.models import SudokuConfig, SudokuMDM
 from remask.models.history import HistoryState
 from remask.pipeline import probe
-from remask.pipeline.format.rows import Examples, Vocabulary
+from remask.pipeline.format.examples import Examples, Vocabulary
 from remask.pipeline.probe import _batches, probe_examples
 from remask.pipeline.recipe import ProposalConfig
 from remask.pipeline.sources.sudoku_rules import all_boards

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from remask.pipeline import Source, TopK, Uniform, objective_shift_bound, wrong_digit
+from remask.pipeline import SourceTokens, TopK, Uniform, objective_shift_bound, wrong_digit
 
 
 def everywhere(shape):
@@ -98,7 +98,7 @@ def test_distances_equal_the_full_sum(guesses):
     ]
     found = TopK(*guesses, num_allowed=9).distance(target, row, position)
     assert found == pytest.approx(expected, abs=1e-3)
-    source = Source(np.array([[5, 2]]), num_allowed=9)
+    source = SourceTokens(np.array([[5, 2]]), num_allowed=9)
     assert source.distance(target, row, position) == pytest.approx(
         [total_variation({5: 1.0}, 3, ids), total_variation({2: 1.0}, 3, ids)]
     )
@@ -106,7 +106,7 @@ def test_distances_equal_the_full_sum(guesses):
 
 
 def test_source_gives_the_sources_own_token():
-    source = Source(np.array([[5, 2, 3]]), num_allowed=9)
+    source = SourceTokens(np.array([[5, 2, 3]]), num_allowed=9)
     target = np.array([[5, 4, 3]])
     assert source.supports(target).tolist() == [[False, True, False]]
     drawn = source.draw(np.array([4]), np.array([0]), np.array([1]), np.random.default_rng(0))
@@ -133,11 +133,11 @@ def test_bad_proposals_are_refused(guesses):
     with pytest.raises(ValueError, match="num_allowed must be at least 2, got 1"):
         TopK(candidates, log_probs, num_allowed=1)
     with pytest.raises(ValueError, match="num_allowed must be at least 2, got 1"):
-        Source(candidates[..., 0], num_allowed=1)
+        SourceTokens(candidates[..., 0], num_allowed=1)
     with pytest.raises(ValueError, match=r"for targets \[1, 3\], got \[1, 2, 4\]"):
         TopK(candidates, log_probs, num_allowed=9).supports(np.ones((1, 3)))
     only_target = TopK(np.full((1, 1, 2), 3), np.zeros((1, 1, 2)), num_allowed=9)
     with pytest.raises(ValueError, match="no candidate besides the target at row 0, position 0"):
         only_target.draw(np.array([3]), *everywhere((1, 1)), np.random.default_rng(0))
     with pytest.raises(ValueError, match="source and target must share one shape"):
-        Source(np.zeros((1, 3)), num_allowed=9).supports(np.zeros((1, 2)))
+        SourceTokens(np.zeros((1, 3)), num_allowed=9).supports(np.zeros((1, 2)))

@@ -65,7 +65,7 @@ def test_bad_shards_are_removed_and_built_again(data, toy, capsys):
     (Path(data) / "shards" / "train-00000-00.parquet").unlink()
     with pytest.raises(SystemExit, match="1"):
         shards_command([data, "verify", "--repair"])
-    assert "what is bad is removed; run the build again" in capsys.readouterr().out
+    assert "removed what is damaged; run the build again" in capsys.readouterr().out
     assert run(toy(run=HERE)).new_units == 2
     assert files(data) == before
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from remask import training
 from remask.pipeline import (
     RULES,
-    Source,
+    SourceTokens,
     TrajectoryConfig,
     Uniform,
     oracle_action,
@@ -290,7 +290,7 @@ def test_a_blank_row_masks_what_its_proposal_cannot_replace():
     target = np.ones((50, 4), np.uint8)
     everywhere = np.ones(target.shape, np.bool_)
     law = TrajectoryConfig(noisy_rate=(1.0, 1.0), rules={"wrong": 1.0}, blank_share=1.0)
-    same = Source(target, num_allowed=4)  # differs nowhere: nothing could be wrong
+    same = SourceTokens(target, num_allowed=4)  # differs nowhere: nothing could be wrong
     rng = np.random.default_rng(0)
     drawn = sample_trajectories(target, everywhere, same, law, rng, mask_id=MASK)
     assert (drawn.state_at(0) == MASK).all()
@@ -302,7 +302,7 @@ def test_source_moves_only_where_the_images_differ():
     source = np.where(rng.random(target.shape) < 0.3, rng.integers(1, 5, target.shape), target)
     law = TrajectoryConfig(noisy_rate=(1.0, 1.0), rules={"wrong": 1.0})
     everywhere = np.ones(target.shape, np.bool_)
-    proposal = Source(source, num_allowed=4)
+    proposal = SourceTokens(source, num_allowed=4)
     drawn = sample_trajectories(target, everywhere, proposal, law, rng, mask_id=MASK)
     assert (drawn.state_at(0) == source).all()
     assert (drawn.moves == (source != target)).all()

@@ -7,8 +7,9 @@ import numpy as np
 
 from remask.pipeline import TrajectoryConfig, Uniform
 from remask.pipeline.format import manifest
+from remask.pipeline.format.examples import Examples, Vocabulary
 from remask.pipeline.format.parquet import SCHEMA_VERSION
-from remask.pipeline.format.rows import Examples, TrajectoryRows, Vocabulary, encode_trajectories
+from remask.pipeline.format.rows import TrajectoryRows, encode_trajectories
 from remask.pipeline.runtime.storage import Storage
 from remask.pipeline.trajectory import sample_moves
 

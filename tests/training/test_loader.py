@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from remask.pipeline import read_rows, states
 from remask.pipeline.format import manifest
-from remask.pipeline.format.rows import pad
+from remask.pipeline.format.examples import pad
 from remask.pipeline.runtime.storage import Storage, StorageError
 from remask.training.loader import Loader, Order, Prefetched
 from remask.training.shard_set import ShardSet

@@ -15,15 +15,11 @@ from hypothesis import strategies as st
 
 from remask.kernels import Segments
 from remask.pipeline import TrajectoryConfig, Uniform, states
+from remask.pipeline.format.examples import ExampleFile, Examples, Vocabulary, encode_examples, pad
 from remask.pipeline.format.rows import (
-    ExampleFile,
-    Examples,
     TrajectoryRows,
-    Vocabulary,
     decode_trajectories,
-    encode_examples,
     encode_trajectories,
-    pad,
     read_rows,
 )
 from remask.pipeline.moves import Moves

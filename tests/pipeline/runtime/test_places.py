@@ -9,7 +9,7 @@ from remask.models.images.edit_rows import EditLayout
 from remask.pipeline.edits import EmojiPairs, FilePairs, ShapePairs
 from remask.pipeline.edits.tables import PairFields
 from remask.pipeline.edits.text import PublishedText, WordText
-from remask.pipeline.plan import Plan
+from remask.pipeline.plan import BuildPlan
 from remask.pipeline.recipe import BuildRecipe
 from remask.pipeline.sources.countdown import CountdownSource
 from remask.pipeline.sources.image_edit import ImageEditSource
@@ -82,7 +82,7 @@ def source_key(section):
     elif isinstance(section, WordText | PublishedText):
         source = ImageEditSource(pairs=ShapePairs(), text=section, tokenizer="a")
     recipe = BuildRecipe(output="out", source=source, trajectories=TRAJECTORIES)
-    return Plan(recipe, tokenizer="the same", data="the same", backbone=None).source_key
+    return BuildPlan(recipe, tokenizer="the same", data="the same", backbone=None).source_key
 
 
 @pytest.mark.parametrize(
