@@ -1,1 +1,1 @@
-"""A checkpoint to a report."""
+"""From checkpoints to scores and a report."""

@@ -1,11 +1,11 @@
-"""How many boards of the Sudoku suite the best possible reviser would end exactly right.
+"""The share of the Sudoku suite's boards that the best possible reviser would solve exactly.
 
-Each wrong cell more makes a board hundreds of times less likely, so the best answer is the valid
-board nearest to the given one. When another is nearer than the solution it was made from, that
-answer is not exact; among n at the same distance it is exact one time in n.
+Each further wrong cell makes a board hundreds of times less likely, so the best answer is the valid
+board nearest to the given one. If another valid board is nearer than the solution, that answer is
+not exact; if n valid boards are at the same distance, it is exact with probability 1/n.
 
-Valid boards are taken as equally likely, and the reviser as not told how many cells are wrong: one
-that knew the number, or which boards are held out, could tell some boards apart that others cannot.
+Valid boards are assumed to be equally likely, and the reviser is not told the number of wrong
+cells. One that knew the number, or which boards are held out, could distinguish more boards.
 
     python -m remask.evaluation.ceiling                       # 1,000 boards, 4 to 20 wrong cells
     python -m remask.evaluation.ceiling --boards 8000 --seed 1 --workers 2
@@ -27,9 +27,9 @@ from remask.pipeline.runtime.progress import Meter
 from remask.pipeline.runtime.terminal import fail
 
 WRONG = {4: (1, 4), 9: (4, 20)}
-"""Least and most wrong cells when none are asked for, by side."""
+"""Default fewest and most wrong cells, by side."""
 CHUNK = 50
-"""Boards of a task: about a second."""
+"""Boards per task, which take about a second."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -51,24 +51,24 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def find_outlooks(suite: SudokuSuite, workers: int | None) -> list[Outlook]:
-    """Look at every sample of a suite, in no order that matters."""
+    """The outlook of every sample of a suite, in any order."""
     count = suite.num_samples
     chunks = [range(i, min(i + CHUNK, count)) for i in range(0, count, CHUNK)]
-    found: list[Outlook] = []
+    outlooks: list[Outlook] = []
     with Meter("ceiling", len(chunks)) as meter:
-        for outlooks in run_tasks(partial(look_at, suite), chunks, workers=workers):
-            found += outlooks
-            meter.add(len(outlooks), len(outlooks) * suite.side**2)
-    return found
+        for chunk in run_tasks(partial(outlooks_of, suite), chunks, workers=workers):
+            outlooks += chunk
+            meter.add(len(chunk), len(chunk) * suite.side**2)
+    return outlooks
 
 
-def look_at(suite: SudokuSuite, samples: range) -> list[Outlook]:
-    """The unit of work: some samples of a suite."""
+def outlooks_of(suite: SudokuSuite, samples: range) -> list[Outlook]:
+    """The unit of work: the outlooks of a range of samples."""
     return [outlook(*suite.sample(index)) for index in samples]
 
 
 def describe(outlooks: list[Outlook], low: int, high: int) -> str:
-    """The ceiling and why it is not higher, then the same by number of wrong cells."""
+    """The ceiling and its reasons, for all boards and for each number of wrong cells."""
     cells = f"{low} to {high} wrong cells" if low < high else f"{low} wrong cell" + "s" * (low != 1)
     nearer, as_near = _shares(outlooks)
     lines = [
@@ -76,11 +76,11 @@ def describe(outlooks: list[Outlook], low: int, high: int) -> str:
         f"not told how many; {nearer} have a nearer valid board, {as_near} one as near"
     ]
     for wrong in sorted({x.wrong for x in outlooks}):
-        alike = [x for x in outlooks if x.wrong == wrong]
-        nearer, as_near = _shares(alike)
+        same = [x for x in outlooks if x.wrong == wrong]
+        nearer, as_near = _shares(same)
         lines.append(
-            f"  {wrong:2} wrong: {_ceiling(alike)}, {nearer} nearer, {as_near} as near, "
-            f"{len(alike):,} boards"
+            f"  {wrong:2} wrong: {_ceiling(same)}, {nearer} nearer, {as_near} as near, "
+            f"{len(same):,} boards"
         )
     return "\n".join(lines)
 
@@ -89,13 +89,13 @@ def _ceiling(outlooks: list[Outlook]) -> str:
     count = len(outlooks)
     chances = [x.chance for x in outlooks]
     total = sum(chances)
-    is_mixed = 0 < total < count  # when all boards are alike, drawing them anew tells nothing
+    is_mixed = 0 < total < count  # otherwise every resample would give the same value
     low, high = bootstrap_ratio(chances, np.ones(count)) if is_mixed else wilson(total, count)
     return f"at most {_percent(total / count)} exact [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def _shares(outlooks: list[Outlook]) -> tuple[str, str]:
-    """Of boards with a nearer valid board, and with one as near."""
+    """The shares of boards with a nearer valid board, and with one at the same distance."""
     nearer = np.mean([x.is_nearer for x in outlooks])
     as_near = np.mean([x.is_as_near for x in outlooks])
     return _percent(nearer), _percent(as_near)
@@ -111,18 +111,23 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,
     )
-    parser.add_argument("--boards", type=int, default=1000, metavar="N", help="how many (1000)")
+    parser.add_argument(
+        "--boards", type=int, default=1000, metavar="N", help="number of boards (1000)"
+    )
     parser.add_argument(
         "--wrong",
         type=int,
         nargs=2,
         metavar=("LOW", "HIGH"),
-        help="least and most wrong cells (4 20, and 1 4 on 4×4 boards)",
+        help="fewest and most wrong cells (4 20, and 1 4 on 4×4 boards)",
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="of the suite (0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the suite (0)")
     parser.add_argument("--side", type=int, choices=sorted(WRONG), default=9, help="(9)")
     parser.add_argument(
-        "--workers", type=int, metavar="W", help="cores to use (all); 0 is this process alone"
+        "--workers",
+        type=int,
+        metavar="W",
+        help="cores to use (all); 0 runs in this process, without Ray",
     )
     return parser
 

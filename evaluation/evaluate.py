@@ -1,7 +1,8 @@
 """Checkpoints → predictions and scores: suites × checkpoints × decoders, as Ray tasks.
 
-Predictions are kept by what they depend on, a chunk of samples a file. Kill it anywhere and run it
-again: it decodes what is missing. A suite, checkpoint or decoder more costs only its own runs.
+Predictions are stored under a digest of everything they depend on, one file per chunk of samples.
+A killed evaluation that is run again decodes only what is missing. Another suite, checkpoint or
+decoder costs only its own runs.
 
     remask eval evaluation/recipes/sudoku.yaml
     python -m remask.evaluation.evaluate evaluation/recipes/sudoku.yaml run.workers=2
@@ -38,7 +39,7 @@ from remask.pipeline.runtime.terminal import make_console, say
 
 
 def make_worker(recipe: EvalRecipe) -> Callable[[Chunk], tuple[int, int]]:
-    """A worker that decodes chunk after chunk, with the model of the last one at hand."""
+    """A worker that decodes chunk after chunk and keeps the last model in memory."""
     on_gpu = torch.cuda.is_available() and recipe.run.gpus_per_worker > 0
     if recipe.run.workers != 0:
         torch.set_num_threads(recipe.run.threads)
@@ -60,17 +61,17 @@ def make_worker(recipe: EvalRecipe) -> Callable[[Chunk], tuple[int, int]]:
 
 
 def run(recipe: EvalRecipe) -> Summary:
-    """Decode what is missing, then score every run and write what the report needs."""
+    """Decode what is missing, then score every run and write the files of the report."""
     check_kept("output", recipe.output)
     recipe = dataclasses.replace(recipe, output=absolute(recipe.output))
     storage, runs = Storage(recipe.output), make_runs(recipe)
-    chunks = {chunk.name: chunk for run in runs for chunk in run.chunks}  # equal runs share theirs
-    there = {
+    chunks = {chunk.name: chunk for run in runs for chunk in run.chunks}  # equal runs share them
+    written = {
         f"{folder}/{name}"
         for folder in {r.folder for r in runs}
         for name in storage.sealed_names(folder)
     }
-    todo = [chunk for name, chunk in chunks.items() if name not in there]
+    todo = [chunk for name, chunk in chunks.items() if name not in written]
     workers = 0 if storage.is_private else recipe.run.workers
     with Meter("eval", len(chunks), len(chunks) - len(todo), counts="passes") as meter:
         for counts in run_actors(
@@ -90,7 +91,7 @@ def run(recipe: EvalRecipe) -> Summary:
 
 
 def write_results(recipe: EvalRecipe, storage: Storage, runs: list[Run]) -> pl.DataFrame:
-    """Score all runs from their predictions, and write scores, facts and the player's samples."""
+    """Score all runs from their predictions, and write scores, facts and showcase samples."""
     rows, facts, showcases = [], [], []
     for item in runs:
         predictions = read_predictions(storage, item)
@@ -119,7 +120,7 @@ def write_results(recipe: EvalRecipe, storage: Storage, runs: list[Run]) -> pl.D
     evaluation = {"recipe": plain(recipe), "provenance": provenance(), "runs": facts}
     storage.write(SHOWCASE_FILE, json.dumps(showcases).encode())
     storage.write(EVALUATION_FILE, json.dumps(evaluation, indent=2).encode())
-    storage.write(SCORES_FILE, out.getvalue())  # last, for the report looks for it
+    storage.write(SCORES_FILE, out.getvalue())  # last, because the report looks for it
     return scores
 
 
@@ -140,7 +141,7 @@ def read_predictions(storage: Storage, run: Run) -> pa.Table:
 
 @contextlib.contextmanager
 def _damage_named(storage: Storage, run: Run) -> Iterator[None]:
-    """Errors of predictions that are not what the suite wrote, with the name of their folder."""
+    """Turn errors about predictions that the suite did not write into one that names the folder."""
     try:
         yield
     except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError) as error:

@@ -1,10 +1,11 @@
-"""Checkpoints in lm-evaluation-harness, as the model `remask`: its tasks, our decoders.
+"""Checkpoints in lm-evaluation-harness, as the model `remask`: its tasks with our decoders.
 
-Importing this module registers it; `remask harness` (`infra/harness.py`) does so and then is the
-harness's own command.
+Importing this module registers the model; `remask harness` (`infra/harness.py`) does so and then
+runs the harness's own command.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,19 +33,20 @@ class RemaskLM(TemplateLM):
     """A checkpoint of ours or a published one.
 
     Args:
-        checkpoint: Its folder.
-        tokenizer: Folder of its tokenizer; the checkpoint's own when none.
-        policy: How answers are decoded: revision, absorbing, remdm or p2.
-        gen_length: Tokens of an answer; what the task says, or 256, when none.
-        steps: Forward passes; as many as tokens when none.
-        mc_num: Draws of masks for a likelihood.
-        cfg: Guidance, in likelihoods.
-        seed: Of all draws.
-        bos: Begin with the tokenizer's BOS.
-        batch_size: Rows at once.
-        device: Where to run; a GPU where there is one, when none.
-        dtype: float32, bfloat16 or float16; as saved when none.
-        settings: Of the policy, such as reveal_count=2 or block_length=32.
+        checkpoint: Folder of the checkpoint.
+        tokenizer: Folder of the tokenizer. Defaults to the checkpoint's own.
+        policy: Decoder of the answers: revision, absorbing, remdm or p2.
+        gen_length: Tokens of an answer. Defaults to the task's number, or to 256.
+        steps: Limit on the forward passes. Defaults to one per token.
+        mc_num: Number of mask draws for a likelihood.
+        cfg: Classifier-free guidance of likelihoods.
+        seed: Seed of all random draws.
+        bos: Begin prompts with the tokenizer's BOS token.
+        batch_size: Rows per batch.
+        device: Device to run on. Defaults to a GPU if there is one.
+        dtype: float32, bfloat16 or float16. Defaults to that of the checkpoint.
+        max_batch_size: Ignored; the harness always passes it.
+        settings: Settings of the policy, such as reveal_count=2 or block_length=32.
     """
 
     def __init__(
@@ -69,10 +71,9 @@ class RemaskLM(TemplateLM):
             raise ValueError(f"dtype must be one of {list(DTYPES)}, got {dtype!r}")
         if not str(batch_size).isdecimal():
             raise ValueError(f"batch_size must be a number, got {batch_size!r}")
-        where = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self.backbone = load(
             checkpoint,
-            device=where,
+            device=device or ("cuda" if torch.cuda.is_available() else "cpu"),
             dtype=DTYPES[dtype] if dtype else None,
             history=trained_history(checkpoint),
         )
@@ -113,15 +114,16 @@ class RemaskLM(TemplateLM):
     def _loglikelihood_tokens(
         self, requests: Sequence[Any], disable_tqdm: bool = False, **kwargs: Any
     ) -> list[tuple[float, bool]]:
-        """The bound of `likelihood.py`; never `is_greedy`, which would cost a decode each."""
-        found = []
+        """The lower bound of `likelihood.py`, and false for `is_greedy`, which would need a decode
+        per request."""
+        results = []
         for (context, _), prefix, target in tqdm(requests, disable=disable_tqdm):
             check_room(len(prefix), len(target), self.backbone.max_length, repr(context[:60]))
             value = log_likelihood(
                 self.backbone, prefix, target, self.likelihood, batch_size=self.decoder.batch_size
             )
-            found.append((value, False))
-        return found
+            results.append((value, False))
+        return results
 
     def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> list[float]:
         raise NotImplementedError(
@@ -133,22 +135,32 @@ class RemaskLM(TemplateLM):
         self, requests: "Sequence[Instance]", disable_tqdm: bool = False
     ) -> list[str]:
         answers: dict[int, str] = {}
-        asked = [_wishes(request.args, self._gen_length) for request in requests]
-        for length in sorted({gen_length for _, gen_length, _ in asked}):
-            rows = [i for i, one in enumerate(asked) if one[1] == length]
-            prompts = [self.tok_encode(asked[i][0]) for i in rows]
+        wanted = [_read_request(request.args, self._gen_length) for request in requests]
+        for length in sorted({request.gen_length for request in wanted}):
+            rows = [i for i, request in enumerate(wanted) if request.gen_length == length]
+            prompts = [self.tok_encode(wanted[i].context) for i in rows]
             for prompt, i in zip(prompts, rows, strict=True):
-                check_room(len(prompt), length, self.backbone.max_length, repr(asked[i][0][:60]))
+                check_room(
+                    len(prompt), length, self.backbone.max_length, repr(wanted[i].context[:60])
+                )
             decoder = fit_to_masks(self.decoder, length)
-            found = generate(self.backbone, prompts, length, decoder, row_ids=rows)
-            for i, answer in zip(rows, found, strict=True):
-                answers[i] = self.codec.decode_answer(answer.ids, asked[i][2])
-        return [answers[i] for i in range(len(asked))]
+            decoded = generate(self.backbone, prompts, length, decoder, row_ids=rows)
+            for i, answer in zip(rows, decoded, strict=True):
+                answers[i] = self.codec.decode_answer(answer.ids, wanted[i].stops)
+        return [answers[i] for i in range(len(wanted))]
 
 
-def _wishes(args: tuple[Any, ...], gen_length: int | None) -> tuple[str, int, list[str]]:
-    """The prompt, the tokens of its answer and its stops, from a task's request."""
-    context, wishes = args
-    stops = wishes.get("until") or []
-    length = gen_length or wishes.get("max_gen_toks") or GEN_LENGTH
-    return context, int(length), [stops] if isinstance(stops, str) else list(stops)
+@dataclass(frozen=True)
+class _Request:
+    """A task's request for an answer."""
+
+    context: str
+    gen_length: int
+    stops: list[str]
+
+
+def _read_request(args: tuple[Any, ...], gen_length: int | None) -> _Request:
+    context, settings = args
+    stops = settings.get("until") or []
+    length = gen_length or settings.get("max_gen_toks") or GEN_LENGTH
+    return _Request(context, int(length), [stops] if isinstance(stops, str) else list(stops))

@@ -1,15 +1,17 @@
-"""Evaluation recipes: which suites, checkpoints and decoders, and the tables to make of them."""
+"""Evaluation recipes: suites, checkpoints and decoders, and the tables and curves to report."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from remask.evaluation.decoder import Decoder
-from remask.evaluation.suite import Suite, make_suite
+from remask.evaluation.registry import make_suite
+from remask.evaluation.suite import Suite
+from remask.models.ranges import Range, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSelection:
-    """Some of the suites × checkpoints × decoders; all of a kind when it is not named."""
+    """A subset of suites × checkpoints × decoders. Each field defaults to all of the recipe's."""
 
     suites: tuple[str, ...] | None = None
     checkpoints: tuple[str, ...] | None = None
@@ -24,7 +26,7 @@ class RowConfig:
     checkpoint: str | None = None
     decoder: str | None = None
     quoted: tuple[float | None, ...] | None = None
-    """Published figures, one per metric, as they were printed (percentages as such)."""
+    """Published figures, one per metric, as printed; shares are percentages."""
 
     def __post_init__(self) -> None:
         if (self.checkpoint is None) != (self.decoder is None):
@@ -72,19 +74,18 @@ class CurveConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalRunConfig:
-    """How to run; nothing here changes what comes out."""
+    """How to run; nothing here has an effect on the results."""
 
-    workers: int | None = None
-    """Ray workers at once: the cluster's cores when none. 0 runs in this process, without Ray."""
-    gpus_per_worker: float = 0.0
-    threads: int = 1
-    """Of each worker, where it has no GPU."""
+    workers: Annotated[int | None, Range("[0, inf)")] = None
+    """Number of Ray workers. Defaults to the cluster's cores; 0 runs in this process, without
+    Ray."""
+    gpus_per_worker: Annotated[float, Range("[0, inf)")] = 0.0
+    """GPUs that each worker asks Ray for; 0 decodes on the CPU."""
+    threads: Annotated[int, Range("[1, inf)")] = 1
+    """CPU threads of each worker."""
 
     def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 0:
-            raise ValueError(f"workers must be 0 or more, got {self.workers}")
-        if self.threads < 1:
-            raise ValueError(f"threads must be at least 1, got {self.threads}")
+        check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,23 +95,22 @@ class EvalRecipe:
     output: str
     """Folder of predictions and scores: any fsspec URI."""
     suites: dict[str, Any]
-    """By name: a suite's kind and settings."""
+    """Kind and settings of each suite, by name."""
     checkpoints: dict[str, str | tuple[str, ...]]
-    """By name: a checkpoint, or several of one kind, say of three seeds."""
+    """Checkpoints by name; a name may have several members, such as three seeds."""
     decoders: dict[str, Decoder] = field(default_factory=lambda: {"rm": Decoder()})
     runs: tuple[RunSelection, ...] = (RunSelection(),)
-    """What to run; every suite with every checkpoint and decoder when not given."""
+    """Combinations to run. Defaults to every suite with every checkpoint and decoder."""
     tables: tuple[TableConfig, ...] = ()
-    """For the report; all runs of a suite in one table when none."""
+    """Tables of the report. Defaults to one table per suite with all its runs."""
     curves: tuple[CurveConfig, ...] = ()
-    """For the report, besides those that suites make of single runs."""
-    samples_per_chunk: int = 128
-    """The unit of work and of resuming."""
+    """Charts of the report, in addition to those that suites make from single runs."""
+    samples_per_chunk: Annotated[int, Range("[1, inf)")] = 128
+    """Samples of a chunk, the unit of work and of resuming."""
     run: EvalRunConfig = field(default_factory=EvalRunConfig)
 
     def __post_init__(self) -> None:
-        if self.samples_per_chunk < 1:
-            raise ValueError(f"samples_per_chunk must be at least 1, got {self.samples_per_chunk}")
+        check_fields(self)
         known = {
             "suites": self.suites,
             "checkpoints": self.checkpoints,
@@ -139,12 +139,12 @@ class EvalRecipe:
         return {name: make_suite(values, f"suites: {name}") for name, values in self.suites.items()}
 
     def members(self, checkpoint: str) -> tuple[str, ...]:
-        """The folders of a named checkpoint, one or several."""
-        found = self.checkpoints[checkpoint]
-        return (found,) if isinstance(found, str) else found
+        """The folders of a named checkpoint, one per member."""
+        folders = self.checkpoints[checkpoint]
+        return (folders,) if isinstance(folders, str) else folders
 
 
-def _check_known(kind: str, wanted: tuple[str, ...], known: dict[str, Any]) -> None:
-    unknown = [name for name in wanted if name not in known]
+def _check_known(kind: str, names: tuple[str, ...], known: dict[str, Any]) -> None:
+    unknown = [name for name in names if name not in known]
     if unknown:
         raise ValueError(f"{unknown} is not among the recipe's {kind}: {list(known)}")

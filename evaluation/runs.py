@@ -1,7 +1,7 @@
-"""What an evaluation consists of: runs of a suite, a checkpoint and a decoder, cut into chunks.
+"""The parts of an evaluation: runs of a suite, a checkpoint and a decoder, cut into chunks.
 
-Chunks are shipped to Ray workers, and Ray pickles a class by its module's name: hence a module of
-their own, which is never run as `__main__`.
+Chunks are sent to Ray workers, and Ray pickles a class by the name of its module. So they have a
+module of their own, which is never run as `__main__`.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from remask.models.checkpoints.shipped import is_shipped
 from remask.pipeline.runtime.recipes import digest
 
 MAX_CHUNKS = 1_000_000
-"""Files of predictions of one run."""
+"""Limit on the files of predictions of one run."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Run:
     decoder: Decoder
     samples_per_chunk: int
 
-    @functools.cached_property  # pickled with the run: workers need not hash data again
+    @functools.cached_property  # pickled with the run, so that workers need not hash data again
     def folder(self) -> str:
-        """Named by all that the predictions depend on."""
+        """Folder of the predictions, named by a digest of everything that they depend on."""
         decoder = dataclasses.asdict(self.decoder)
         del decoder["batch_size"]
         suite = [self.suite.kind, self.suite.version, self.suite.identity()]
@@ -50,7 +50,7 @@ class Run:
         count = self.suite.num_samples
         if count > MAX_CHUNKS * self.samples_per_chunk:
             raise ValueError(
-                f"{self.suite_name}: {count:,} samples in chunks of {self.samples_per_chunk} are "
+                f"{self.suite_name}: {count:,} samples in chunks of {self.samples_per_chunk} make "
                 f"more than {MAX_CHUNKS:,} files; raise samples_per_chunk"
             )
         starts = range(0, count, self.samples_per_chunk)
@@ -59,7 +59,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Chunk:
-    """The unit of work: some samples of a run."""
+    """The unit of work: a range of a run's samples."""
 
     run: Run
     samples: range
@@ -70,20 +70,20 @@ class Chunk:
 
 
 def make_runs(recipe: EvalRecipe) -> list[Run]:
-    """Everything the recipe asks for, each once, looked at before anything is decoded."""
+    """All runs of the recipe, each once, checked before anything is decoded."""
     suites = {name: suite.with_absolute_paths() for name, suite in recipe.make_suites().items()}
-    look_at = functools.cache(_look_at)
-    found: dict[tuple[str, str, str, int], Run] = {}
-    for wanted in recipe.runs:
+    inspect = functools.cache(_inspect)
+    runs: dict[tuple[str, str, str, int], Run] = {}
+    for selection in recipe.runs:
         for suite, checkpoint, decoder in itertools.product(
-            wanted.suites or recipe.suites,
-            wanted.checkpoints or recipe.checkpoints,
-            wanted.decoders or recipe.decoders,
+            selection.suites or recipe.suites,
+            selection.checkpoints or recipe.checkpoints,
+            selection.decoders or recipe.decoders,
         ):
             for member, path in enumerate(recipe.members(checkpoint)):
-                name, model = look_at(checkpoint, path)
+                name, model = inspect(checkpoint, path)
                 suites[suite].check(model)
-                found[suite, checkpoint, decoder, member] = Run(
+                runs[suite, checkpoint, decoder, member] = Run(
                     suite_name=suite,
                     suite=suites[suite],
                     checkpoint=checkpoint,
@@ -94,11 +94,11 @@ def make_runs(recipe: EvalRecipe) -> list[Run]:
                     decoder=_adapted(suites[suite], recipe.decoders[decoder], decoder),
                     samples_per_chunk=recipe.samples_per_chunk,
                 )
-    return list(found.values())
+    return list(runs.values())
 
 
-def _look_at(checkpoint: str, path: str) -> tuple[str, Backbone]:
-    """A checkpoint's fingerprint, and its model without weights."""
+def _inspect(checkpoint: str, path: str) -> tuple[str, Backbone]:
+    """The fingerprint of a checkpoint, and its model without weights."""
     try:
         return fingerprint(path), outline(path)
     except ValueError as error:
@@ -106,7 +106,7 @@ def _look_at(checkpoint: str, path: str) -> tuple[str, Backbone]:
 
 
 def _adapted(suite: Suite, decoder: Decoder, name: str) -> Decoder:
-    """The decoder as the suite would have it."""
+    """The decoder with the settings that the suite decides."""
     if not isinstance(suite, AdaptsDecoders):
         return decoder
     try:

@@ -1,27 +1,25 @@
-"""What a benchmark suite is: samples, predictions, scores. A suite is one file in `suites/`.
+"""What a benchmark suite is: samples, predictions, scores, and what a report says about them.
 
-A suite is a frozen dataclass, read from a recipe by its `kind`. Its samples are functions of its
-settings and their number alone, so that any worker can make any of them; all that it scores is in
-the predictions, which are a Parquet table.
+A suite is one file in `suites/` and one line in `registry.py`. It is a frozen dataclass, read from
+a recipe by its `kind`. A sample depends on the suite's settings and the sample's number alone, so
+that any worker can make any of them. Scores depend on the predictions alone, which are a Parquet
+table.
 """
 
-import importlib
 import json
-import pkgutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from remask.evaluation.decoder import Decoder
-from remask.evaluation.suites.presets import with_preset
+from remask.evaluation.player import PlayerSample
 from remask.models import Backbone
-from remask.models.config import from_mapping
 
 Unit = Literal["share", "number"]
 LEFT_OUT = b"left_out"
-"""Key of a prediction table's metadata."""
+"""Metadata key of a prediction table: why samples have no row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +31,7 @@ class Score:
     low: float
     high: float
     count: int
-    """What it is a mean or a share of: boards, cells, answers."""
+    """Number of boards, cells or answers that the figure is a mean or a share of."""
     unit: Unit = "share"
     """A share is shown as a percentage."""
     better: Literal["higher", "lower", "neither"] = "higher"
@@ -42,22 +40,29 @@ class Score:
 
 
 class Suite(Protocol):
-    """A benchmark. Implementations are frozen dataclasses that `register` themselves."""
+    """A benchmark. Implementations are frozen dataclasses, named in `registry.py`.
+
+    An implementation with a `PRESETS` class variable takes the key `preset` in recipes
+    (`models/config.py`).
+    """
 
     kind: ClassVar[str]
     """Name in recipes."""
     version: ClassVar[int]
     """Goes up when the same settings would give other samples or scores."""
+    glossary: ClassVar[Mapping[str, str]]
+    """What each metric means, in a sentence for readers of the report."""
 
     @property
     def num_samples(self) -> int: ...
 
     def identity(self) -> dict[str, Any]:
-        """What the samples depend on, as plain values: of a file what it holds, not where it is."""
+        """Everything that the samples depend on, as plain values. A file counts by its contents,
+        not by its path."""
         ...
 
     def with_absolute_paths(self) -> "Suite":
-        """The same, for workers that run elsewhere."""
+        """The same suite for workers that run in another folder."""
         ...
 
     def check(self, backbone: Backbone) -> None:
@@ -66,8 +71,8 @@ class Suite(Protocol):
 
     def predict(self, backbone: Backbone, samples: range, decoder: Decoder) -> pa.Table:
         """Decode some samples: a row each, with `sample_id`, `forward_passes` and what `score`
-        needs. The same for every way of cutting the samples up. Samples that cannot be used have
-        no row and are named by `with_left_out`."""
+        needs. How samples are cut into ranges changes no row. Samples that cannot be used have no
+        row and are named by `with_left_out`."""
         ...
 
     def score(self, predictions: pa.Table) -> list[Score]:
@@ -75,17 +80,27 @@ class Suite(Protocol):
         ...
 
     def showcase(self, predictions: pa.Table) -> list[dict[str, Any]]:
-        """A few telling samples, as plain values, for the report's player."""
+        """A few telling samples, as plain values, for the report."""
+        ...
+
+    @classmethod
+    def player_sample(cls, sample: dict[str, Any]) -> PlayerSample | None:
+        """A sample of `showcase`, read back from disk, as the report's player takes it. None if
+        the player cannot show samples of this suite.
+
+        Raises:
+            KeyError, TypeError, ValueError: The sample is not what `showcase` wrote.
+        """
         ...
 
 
 @runtime_checkable
 class AdaptsDecoders(Protocol):
-    """A suite that has a say in how it is decoded."""
+    """A suite that decides some of the decoder's settings."""
 
     def adapt(self, decoder: Decoder) -> Decoder:
-        """A decoder with all that it leaves to the suite filled in, as predictions depend on it;
-        ValueError if it cannot decode these samples."""
+        """The decoder with every setting that it leaves to the suite filled in, because the
+        predictions depend on them; ValueError if it cannot decode these samples."""
         ...
 
 
@@ -95,30 +110,5 @@ def with_left_out(predictions: pa.Table, reasons: Sequence[str]) -> pa.Table:
 
 
 def left_out(predictions: pa.Table) -> list[str]:
-    """What `with_left_out` was told."""
+    """The reasons stored by `with_left_out`."""
     return json.loads((predictions.schema.metadata or {}).get(LEFT_OUT, b"[]"))
-
-
-SUITES: dict[str, type] = {}
-S = TypeVar("S", bound=type)
-
-
-def register(suite: S) -> S:
-    """Class decorator: makes a suite known by its `kind`."""
-    SUITES[suite.kind] = suite
-    return suite
-
-
-def make_suite(values: Any, where: str) -> Suite:
-    """The suite of a recipe's section, `kind` and settings."""
-    from remask.evaluation import suites as package
-
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        importlib.import_module(module.name)
-    if not isinstance(values, Mapping):
-        raise ValueError(f"{where}: expected keys and values, got {values!r}")
-    settings = dict(values)
-    kind = settings.pop("kind", None)
-    if not isinstance(kind, str) or kind not in SUITES:
-        raise ValueError(f"{where}: kind must be one of {sorted(SUITES)}, got {kind!r}")
-    return from_mapping(SUITES[kind], with_preset(kind, settings, where), where)

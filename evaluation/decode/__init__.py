@@ -1,1 +1,1 @@
-"""How samples are decoded or scored by a model."""
+"""How a model decodes samples or scores their likelihood."""

@@ -1,8 +1,8 @@
-"""Answers decoded from nothing but MASKs, whatever the decoder, and what happened on the way.
+"""Answers decoded from MASKs alone, by any decoder, with counts of what happened on the way.
 
 A canvas is a prompt and `gen_length` MASKs. It is padded on the right to a length that depends on
-itself and the model alone, and canvases of one length are decoded together: so an answer is the
-same in any batch.
+the canvas and the model alone, and canvases of one length are decoded together. So an answer does
+not depend on the batch.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from remask.evaluation.decoder import Decoder
 from remask.models import Backbone, Revision
 
 LENGTHS = 32
-"""Canvases are padded to a multiple of this, so that many share a length."""
+"""Canvases are padded to a multiple of this number of tokens, so that many share a length."""
 
 
 @dataclass(frozen=True)
@@ -25,19 +25,20 @@ class Answer:
     """One decoded answer."""
 
     ids: list[int]
-    """All of its tokens, ends and what follows them too."""
+    """All tokens, including end tokens and whatever follows them."""
     forward_passes: int
     remasked: int
-    """Times that a token became MASK."""
+    """Number of times that a token became MASK."""
     revealed: int
+    """Number of times that MASK became a token."""
     replaced: int
-    """Positions that end with another token than was revealed first."""
+    """Positions whose final token is not the one first revealed there."""
     restored: int
-    """Positions that were re-masked and end with the token that was revealed first."""
+    """Positions that were re-masked and end with the token first revealed there."""
     left_masked: int
-    """MASKs that a closing pass revealed, all at once."""
+    """MASKs that a closing pass revealed all at once."""
     states: list[list[int]]
-    """The answer after so many forward passes as were asked for; it may hold MASKs."""
+    """The answer after each of the requested numbers of forward passes; it may contain MASKs."""
 
 
 def generate(
@@ -55,32 +56,32 @@ def generate(
         backbone: The model.
         prompts: Token ids.
         gen_length: Tokens of an answer.
-        decoder: How; its steps are known.
-        row_ids: What makes each row's draws its own; its index when none.
-        passes: Numbers of forward passes after which to look at the answer.
+        decoder: The decoder, with max_steps set.
+        row_ids: Keys of the rows' random draws. Defaults to the rows' indices.
+        passes: Numbers of forward passes after which to record the answer.
     """
     numbers = list(range(len(prompts))) if row_ids is None else list(row_ids)
     lengths = [padded_length(len(p) + gen_length, backbone.max_length) for p in prompts]
-    found: dict[int, Answer] = {}
+    answers: dict[int, Answer] = {}
     for length in sorted(set(lengths)):
         rows = [i for i, own in enumerate(lengths) if own == length]
         for first in range(0, len(rows), decoder.batch_size):
             batch = rows[first : first + decoder.batch_size]
             canvas = [prompts[i] for i in batch]
             own_ids = torch.tensor([numbers[i] for i in batch])
-            answers = _decode(backbone, canvas, gen_length, length, decoder, own_ids, passes)
-            found |= dict(zip(batch, answers, strict=True))
-    return [found[i] for i in range(len(prompts))]
+            decoded = _decode(backbone, canvas, gen_length, length, decoder, own_ids, passes)
+            answers |= dict(zip(batch, decoded, strict=True))
+    return [answers[i] for i in range(len(prompts))]
 
 
 def fit_to_masks(decoder: Decoder, steps: int) -> Decoder:
-    """A decoder for answers that start from MASKs alone, within so many forward passes.
+    """The decoder for answers that start from MASKs alone, limited to `steps` forward passes.
 
     The decoder's own max_steps takes precedence. A policy that may leave MASKs gets one step less,
     because the closing step needs a forward pass.
 
     Raises:
-        ValueError: It would reveal everything at once.
+        ValueError: The decoder would reveal everything at once.
     """
     policy = decoder.make_policy()
     max_steps = decoder.max_steps or max(1, steps - policy.may_leave_masks)
@@ -94,10 +95,10 @@ def fit_to_masks(decoder: Decoder, steps: int) -> Decoder:
     return dataclasses.replace(decoder, max_steps=max_steps)
 
 
-def padded_length(length: int, most: int | None) -> int:
-    """A length that many canvases share, no more than a model takes."""
+def padded_length(length: int, max_length: int | None) -> int:
+    """The length rounded up so that many canvases share it, within the model's limit."""
     rounded = -(-length // LENGTHS) * LENGTHS
-    return rounded if most is None else max(length, min(rounded, most))
+    return rounded if max_length is None else max(length, min(rounded, max_length))
 
 
 def _decode(
@@ -124,13 +125,13 @@ def _decode(
 def _read(
     revision: Revision, editable: Tensor, mask_id: int, passes: Sequence[int]
 ) -> list[Answer]:
-    """What happened at the editable positions, row by row."""
+    """The answers, from what happened at the editable positions of each row."""
     steps, (rows, _) = revision.trajectory.shape[0], editable.shape
     states = revision.trajectory[:, editable].view(steps, rows, -1)  # [K+1, B, G]
     is_visible = states != mask_id
     first = states.gather(0, is_visible.to(torch.int8).argmax(0, keepdim=True))[0]  # [B, G]
     was_remasked = (is_visible[:-1] & ~is_visible[1:]).any(0)
-    is_other = states[-1] != first
+    is_replaced = states[-1] != first
     counts = {
         name: getattr(revision.stats, name).tolist()
         for name in ("forward_passes", "remasked", "revealed", "left_masked")
@@ -138,8 +139,8 @@ def _read(
     return [
         Answer(
             ids=states[-1, row].tolist(),
-            replaced=int(is_other[row].sum()),
-            restored=int((was_remasked[row] & ~is_other[row]).sum()),
+            replaced=int(is_replaced[row].sum()),
+            restored=int((was_remasked[row] & ~is_replaced[row]).sum()),
             states=[states[min(p, steps - 1), row].tolist() for p in passes],
             **{name: values[row] for name, values in counts.items()},
         )
@@ -148,6 +149,6 @@ def _read(
 
 
 def milestones(max_steps: int, count: int = 8) -> list[int]:
-    """Numbers of forward passes to look at an answer after: equally far apart, then one more, for
-    a closing pass."""
+    """Numbers of forward passes after which to record an answer: `count` at equal distances, and
+    one more for a closing pass."""
     return sorted({math.ceil(max_steps * i / count) for i in range(1, count + 1)} | {max_steps + 1})

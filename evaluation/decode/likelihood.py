@@ -1,15 +1,16 @@
-"""How likely a text is after another, for a model that predicts masked tokens.
+"""The likelihood of a text after a prefix, for a model that predicts masked tokens.
 
--log p(target | prefix) is at most the mean over k ~ U{1..L} and over sets of k of the target's L
-tokens, all masked together, of L/k times the sum of their -log p. It is estimated from a fixed
-number of draws, with k spread evenly over them. Draws depend on the seed and the tokens alone, so a
-figure is the same whatever is scored beside it.
+-log p(target | prefix) is bounded from above by an expectation: draw k ~ U{1..L}, mask k of the
+target's L tokens at once, and take L/k times the sum of their -log p. The expectation is estimated
+from a fixed number of draws, over which k is spread evenly. Draws depend on the seed and the tokens
+alone, so a value does not depend on what else is scored.
 """
 
 import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -18,32 +19,28 @@ from remask.models import Backbone, noise
 from remask.models.decoding.beliefs import CHUNK_ELEMENTS
 from remask.models.history import HistoryState
 from remask.models.noise import KeyedNoise
+from remask.models.ranges import Range, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
 class Likelihood:
-    """How the estimate is made."""
+    """Settings of the Monte Carlo estimate."""
 
-    mc_num: int = 128
-    """Draws; a target of one token takes one, and is exact."""
-    cfg: float = 0.0
-    """Guidance c: logits become l_u + (c + 1)(l - l_u), with l_u from a second pass whose prefix is
-    masked."""
-    seed: int = 0
+    mc_num: Annotated[int, Range("[1, inf)")] = 128
+    """Number of draws; a target of one token takes a single draw, and is exact."""
+    cfg: Annotated[float, Range("[0, inf)")] = 0.0
+    """Classifier-free guidance c: logits become l_u + (c + 1)(l - l_u), where l_u comes from a
+    second pass whose prefix is masked."""
+    seed: Annotated[int, Range("[0, 2^63)")] = 0
 
     def __post_init__(self) -> None:
-        if self.mc_num < 1:
-            raise ValueError(f"mc_num must be at least 1, got {self.mc_num}")
-        if not 0 <= self.cfg < math.inf:
-            raise ValueError(f"cfg must be 0 or more, got {self.cfg}")
-        if not 0 <= self.seed < 1 << 63:
-            raise ValueError(f"seed must lie in 0 .. 2^63 - 1, got {self.seed}")
+        check_fields(self)
 
     def draws(self, length: int) -> int:
         return 1 if length == 1 else self.mc_num
 
     def forward_passes(self, length: int) -> int:
-        """Of one target of so many tokens."""
+        """Number of forward passes for one target of `length` tokens."""
         return self.draws(length) * (2 if self.cfg else 1)
 
 
@@ -56,29 +53,29 @@ def log_likelihood(
     *,
     batch_size: int = 32,
 ) -> float:
-    """An estimate of log p(target | prefix), from below.
+    """Estimate a lower bound of log p(target | prefix).
 
-    p is over all tokens but MASK, which no text contains.
+    p is normalised over all tokens but MASK, which no text contains.
     """
     is_masked = draw_masks(prefix, target, config)  # [draws, L]
     weights = len(target) / is_masked.sum(1).double()  # [draws]
     total = 0.0
     for masks, weight in zip(is_masked.split(batch_size), weights.split(batch_size), strict=True):
-        found = masked_log_probs(backbone, prefix, target, masks, config.cfg)  # [b, L]
-        total += float((found.sum(1) * weight).sum())
+        log_probs = masked_log_probs(backbone, prefix, target, masks, config.cfg)  # [b, L]
+        total += float((log_probs.sum(1) * weight).sum())
     return total / len(is_masked)
 
 
 def draw_masks(prefix: Sequence[int], target: Sequence[int], config: Likelihood) -> Tensor:
     """Which of the target's tokens are masked in each draw, bool [draws, L]."""
     length, draws = len(target), config.draws(len(target))
-    named = f"{config.seed}:{list(prefix)}:{list(target)}".encode()
-    seed = int.from_bytes(hashlib.sha256(named).digest()[:8], "big") >> 1
+    key = f"{config.seed}:{list(prefix)}:{list(target)}".encode()
+    seed = int.from_bytes(hashlib.sha256(key).digest()[:8], "big") >> 1
     random = KeyedNoise(seed, 0, torch.arange(draws))
     start = int(
         KeyedNoise(seed, 0, torch.zeros(1, dtype=torch.long)).uniform(1, noise.RATE) * length
     )
-    counts = (start + torch.arange(draws) * length // draws) % length + 1  # each k as often
+    counts = (start + torch.arange(draws) * length // draws) % length + 1  # every k equally often
     order = random.uniform(length, noise.MASKING).argsort(1).argsort(1)
     return order < counts[:, None]
 
@@ -90,10 +87,10 @@ def masked_log_probs(
 
     Args:
         backbone: The model.
-        prefix: What stands before.
-        target: [L].
+        prefix: Token ids before the target.
+        target: Token ids, [L].
         masks: Which tokens of the target are masked, bool [b, L].
-        cfg: Guidance.
+        cfg: Guidance, 0 for none.
     """
     device = backbone.token_embedding.device
     before = torch.tensor(prefix, dtype=torch.long).expand(len(masks), -1)
@@ -103,7 +100,7 @@ def masked_log_probs(
     if cfg:
         blank = torch.full_like(before, backbone.mask_id)
         hidden.append(_hidden(backbone, torch.cat([blank, noisy], 1).to(device), len(prefix)))
-    found = torch.zeros(masks.shape, dtype=torch.float64)
+    log_probs = torch.zeros(masks.shape, dtype=torch.float64)
     rows, places = masks.nonzero(as_tuple=True)
     size = max(1, CHUNK_ELEMENTS // backbone.vocab_size)
     for row, place in zip(rows.split(size), places.split(size), strict=True):
@@ -111,11 +108,11 @@ def masked_log_probs(
         guided = logits[-1] + (cfg + 1) * (logits[0] - logits[-1]) if cfg else logits[0]
         guided[:, backbone.mask_id] = -math.inf
         own = wanted[row, place].to(device)[:, None]
-        found[row, place] = guided.log_softmax(-1).gather(1, own)[:, 0].double().cpu()
-    return found
+        log_probs[row, place] = guided.log_softmax(-1).gather(1, own)[:, 0].double().cpu()
+    return log_probs
 
 
 def _hidden(backbone: Backbone, ids: Tensor, first: int) -> Tensor:
-    """Final hidden states of a state without a past, from position `first` on."""
+    """Final hidden states of a state without a history, from position `first` on."""
     embeds = HistoryState(backbone.history, backbone.token_embedding).update(ids)
     return backbone.hidden(embeds.to(backbone.token_embedding.dtype))[:, first:]

@@ -1,6 +1,6 @@
-"""What happened to sequences while they were decoded: to predictions, and read back from them.
+"""Every state of decoded sequences, as columns of predictions and as arrays.
 
-For sequences with one right answer, MASK being 0 and ids small.
+For sequences with one right answer and small token ids; MASK is 0.
 """
 
 from collections.abc import Sequence
@@ -29,10 +29,10 @@ def path_columns(
     """Columns of a prediction table, a row per sequence.
 
     Args:
-        solution: What each should become, [B, N] or B of [n].
-        start: What each was given as, likewise.
-        revision: Of those that are shorter than N, the first n positions count.
-        dtype: Of ids.
+        solution: The right answer of each sequence, [B, N], or B tensors [n].
+        start: Each sequence as given, in the same form.
+        revision: The decode; for a sequence shorter than N, the first n positions count.
+        dtype: Type of the token ids.
     """
     states = revision.trajectory.numpy().astype(dtype)  # [K+1, B, N]
     ends = zip(revision.stats.steps.tolist(), map(len, solution), strict=True)
@@ -46,21 +46,21 @@ def path_columns(
 
 @dataclass(frozen=True)
 class Paths:
-    """The predictions of a run as arrays. Shorter sequences are filled up with positions that are
-    right from the start and stay so."""
+    """The predictions of a run as arrays. Shorter sequences are padded with positions that are
+    right from the start and stay right."""
 
     sample_ids: list[str]
     solution: Ints
     """[B, N]."""
     start: Ints
-    """As given, [B, N]; a decoder that was told the wrong cells began with them masked."""
+    """The sequences as given, [B, N]; the first state may have some of them masked."""
     states: Ints
-    """[K+1, B, N]; a finished sequence repeats its last."""
+    """[K+1, B, N]; a finished sequence repeats its last state."""
     steps: Ints
-    """Of each sequence, [B]."""
+    """Number of steps of each sequence, [B]."""
     forward_passes: Ints
     lengths: Ints
-    """Of each sequence, without what it is filled up with, [B]."""
+    """Length of each sequence without its padding, [B]."""
 
     @classmethod
     def read(cls, table: pa.Table, dtype: type = np.uint8) -> "Paths":
@@ -85,8 +85,8 @@ class Paths:
         )
 
     @property
-    def is_there(self) -> Bools:
-        """Positions that a sequence has of its own, [B, N]."""
+    def is_own(self) -> Bools:
+        """Whether each position belongs to its sequence and is not padding, [B, N]."""
         return within(self.lengths, self.solution.shape[1])
 
     @property
@@ -94,18 +94,21 @@ class Paths:
         return self.states[-1]
 
     def exact(self, state: Ints) -> Bools:
+        """Whether each sequence of a state [B, N] equals its solution, [B]."""
         return (state == self.solution).all(-1)
 
     def remasks(self) -> Bools:
-        """Positions that became MASK, by step, [K, B, N]."""
+        """Whether each position became MASK in each step, [K, B, N]."""
         return (self.states[1:] == 0) & (self.states[:-1] != 0)
 
     def reveals(self) -> Bools:
+        """Whether each position became a token in each step, [K, B, N]."""
         return (self.states[1:] != 0) & (self.states[:-1] == 0)
 
 
 def replays(paths: Paths) -> tuple[Bools, Bools]:
-    """Positions re-masked while wrong, and those later revealed as a token so rejected; [B, N]."""
+    """Positions that were re-masked while wrong, and those among them that were later revealed as
+    a token rejected before; [B, N] each."""
     rejected = np.zeros((*paths.solution.shape, int(paths.states.max(initial=0)) + 1), bool)
     replayed = np.zeros(paths.solution.shape, np.bool_)
     steps = zip(paths.states, paths.states[1:], paths.remasks(), paths.reveals(), strict=False)
@@ -118,10 +121,10 @@ def replays(paths: Paths) -> tuple[Bools, Bools]:
 
 
 def stack(column: pa.ChunkedArray, dtype: type) -> NDArray:
-    """Byte strings to an array, [B, N], the shorter ones filled up with 0."""
+    """Byte strings as one array, [B, N]; shorter ones are padded with 0."""
     return pad(arrays(column, dtype), np.dtype(dtype))[0]
 
 
 def arrays(column: pa.ChunkedArray, dtype: type) -> list[NDArray]:
-    """Byte strings to arrays, [n] each."""
+    """Byte strings as arrays, [n] each."""
     return [np.frombuffer(x.as_py(), dtype) for x in column]

@@ -1,1 +1,1 @@
-"""How answers, programs and pictures are judged."""
+"""Judges of answers, programs, boards and pictures."""

@@ -1,12 +1,12 @@
-"""Final answers: found in a response, and compared as mathematics.
+"""Final answers, extracted from a response and compared as mathematics.
 
-Presets say where an answer is looked for, in this order, the last of its kind each time:
+A format says where an answer is searched for, in this order; the last match counts:
 
-- `math` (MATH, MATH-500, Minerva): `\\boxed{...}`, then what follows "the answer is".
-- `gsm8k`: what follows `####`, then `\\boxed{...}`, then the number after "the answer is", then the
-  last number of all.
+- `math` (MATH, MATH-500, Minerva): `\\boxed{...}`, then the text after "the answer is".
+- `gsm8k`: the number after `####`, then `\\boxed{...}`, then the number after "the answer is", then
+  the last number of the response.
 
-A response in which none is found has no answer, and is wrong.
+A response without any of these has no answer and counts as wrong.
 """
 
 import re
@@ -16,12 +16,12 @@ from typing import Literal
 from remask.evaluation.judges.equivalence import Checker
 from remask.pipeline.benchmarks.math import last_boxed
 
-Preset = Literal["math", "gsm8k"]
+AnswerFormat = Literal["math", "gsm8k"]
 
-MOST_CHARACTERS = 1000
-"""Of an answer; the longest in MATH has 159. A longer one is wrong."""
-MOST_DEPTH = 20
-"""Of braces and brackets within each other."""
+MAX_CHARACTERS = 1000
+"""Limit on the length of an answer; the longest in MATH has 159. Longer ones count as wrong."""
+MAX_DEPTH = 20
+"""Limit on the nesting of braces and brackets."""
 
 _ANSWER_IS = re.compile(r"answer(?: is|\s?:)[ \t]*:?[ \t]*(?=\S)", re.IGNORECASE)
 _END_OF_ANSWER = re.compile(r"\.(?=\s|$)|\s*I hope it is correct")
@@ -31,16 +31,17 @@ _NUMBER = re.compile(
 _HASHES = re.compile(r"####[ \t]*([^\n]*)")
 
 
-def is_right(response: str, gold: str, preset: Preset, checker: Checker) -> bool:
-    """Whether a response's final answer equals the right one."""
-    answer = extract_answer(response, preset)
+def is_right(response: str, gold: str, answer_format: AnswerFormat, checker: Checker) -> bool:
+    """Whether the final answer of a response equals the right one."""
+    answer = extract_answer(response, answer_format)
     return answer is not None and same_answer(gold, answer, checker)
 
 
 def same_answer(gold: str, answer: str, checker: Checker) -> bool:
-    """Whether two answers in LaTeX or plain text are the same mathematically.
+    """Whether two answers in LaTeX or plain text are mathematically equal.
 
-    Anything too long, too deep or unbalanced is not, nor what cannot be decided in time.
+    False for an answer that is too long, nested too deeply or unbalanced, and for a comparison that
+    exceeds its time limit.
     """
     gold, answer = clean(gold), clean(answer)
     if not gold or not _is_sound(answer):
@@ -48,9 +49,9 @@ def same_answer(gold: str, answer: str, checker: Checker) -> bool:
     return checker.equal(gold, answer)
 
 
-def extract_answer(response: str, preset: Preset) -> str | None:
-    """The final answer of a response, none if there is none; in time linear in its length."""
-    for find in _PRESETS[preset]:
+def extract_answer(response: str, answer_format: AnswerFormat) -> str | None:
+    """The final answer of a response, if it has one; in time linear in the response's length."""
+    for find in _FINDERS[answer_format]:
         answer = find(response)
         if answer is not None and clean(answer):
             return clean(answer)
@@ -58,7 +59,7 @@ def extract_answer(response: str, preset: Preset) -> str | None:
 
 
 def clean(answer: str) -> str:
-    """Without what surrounds an answer: blanks, dollar signs, a full stop."""
+    """The answer without surrounding white space, dollar signs and full stop."""
     answer = answer.strip()
     for mark in ("$$", "$"):
         if len(answer) > 2 * len(mark) and answer.startswith(mark) and answer.endswith(mark):
@@ -69,18 +70,18 @@ def clean(answer: str) -> str:
 
 
 def after_answer_is(text: str) -> str | None:
-    """What follows the last "answer is" or "answer:", to the end of its sentence or line."""
+    """The text after the last "answer is" or "answer:", to the end of its sentence or line."""
     start = None
     for match in _ANSWER_IS.finditer(text):
         start = match.end()
     if start is None:
         return None
-    line = text[start : start + 2 * MOST_CHARACTERS].split("\n", 1)[0]
+    line = text[start : start + 2 * MAX_CHARACTERS].split("\n", 1)[0]
     return _END_OF_ANSWER.split(line, maxsplit=1)[0].strip("*_ ")
 
 
 def last_number(text: str) -> str | None:
-    """The last number, without its currency and its commas."""
+    """The last number, without currency sign and thousands separators."""
     numbers = _NUMBER.findall(text)
     return _plain_number(numbers[-1]) if numbers else None
 
@@ -91,8 +92,8 @@ def _number_after_answer_is(text: str) -> str | None:
 
 
 def _after_hashes(text: str) -> str | None:
-    found = _HASHES.findall(text)
-    number = _NUMBER.search(found[-1]) if found else None
+    marked = _HASHES.findall(text)
+    number = _NUMBER.search(marked[-1]) if marked else None
     return number and _plain_number(number[0])
 
 
@@ -100,15 +101,15 @@ def _plain_number(number: str) -> str:
     return re.sub("[$€£,]", "", number)
 
 
-_PRESETS: dict[Preset, tuple[Callable[[str], str | None], ...]] = {
+_FINDERS: dict[AnswerFormat, tuple[Callable[[str], str | None], ...]] = {
     "math": (last_boxed, after_answer_is),
     "gsm8k": (_after_hashes, last_boxed, _number_after_answer_is, last_number),
 }
 
 
 def _is_sound(answer: str) -> bool:
-    """Short enough, not too deep, and every brace closed."""
-    if not 0 < len(answer) <= MOST_CHARACTERS:
+    """Whether an answer is short enough, not nested too deeply, and every brace is closed."""
+    if not 0 < len(answer) <= MAX_CHARACTERS:
         return False
     depth = deepest = braces = 0
     for mark in re.findall(r"\\\\|\\[{}]|[][(){}]", answer):
@@ -118,4 +119,4 @@ def _is_sound(answer: str) -> bool:
                 return False
         depth += 1 if mark[-1] in "([{" else -1 if mark[-1] in ")]}" else 0
         deepest = max(deepest, depth)
-    return braces == 0 and deepest <= MOST_DEPTH
+    return braces == 0 and deepest <= MAX_DEPTH

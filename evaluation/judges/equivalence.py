@@ -1,8 +1,9 @@
 """Whether two mathematical answers are equal, by math-verify, in a process of its own.
 
-A generated answer may take for ever to work out, such as a tower of exponents, and much of that
-time no signal handler of Python's runs. So a worker process compares, under limits of time and
-memory that the kernel enforces; one that dies has found no equality, and the next takes its place.
+Evaluating a generated answer, such as a tower of exponents, may never finish, and most of that time
+Python runs no signal handler. So a worker process does the comparison, under limits on time and
+memory that the kernel enforces. If the worker is killed, the answers count as different and a new
+worker is started.
 """
 
 import contextlib
@@ -21,18 +22,18 @@ from typing import Any
 import remask
 
 START_S = 120.0
-"""For the worker to import what it needs, on a busy machine."""
+"""Time for the worker to start and import its libraries, on a busy machine."""
 WALL_FACTOR = 10
-"""Time on the clock that is given for each second of computing."""
+"""Wall-clock time allowed per second of CPU time."""
 MEMORY_MB = 4096
 
 
 class Checker:
-    """Compares answers; use it in a `with` block, and for many, for its worker takes a second to
-    start.
+    """Compares answers. Use it in a `with` block and for many answers, because its worker takes a
+    second to start.
 
     Args:
-        timeout_s: Seconds of computing for one comparison.
+        timeout_s: Limit on the CPU time of one comparison, in seconds.
     """
 
     def __init__(self, *, timeout_s: float = 5.0) -> None:
@@ -40,25 +41,26 @@ class Checker:
             raise ValueError(f"timeout_s must be above 0, got {timeout_s}")
         if importlib.util.find_spec("math_verify") is None:
             raise RuntimeError(
-                "math-verify is missing, which compares answers; `pip install 'remask[text]'`"
+                "answers are compared by math-verify, which is missing; "
+                "`pip install 'remask[text]'`"
             )
         self._timeout_s = timeout_s
         self._worker: subprocess.Popen[bytes] | None = None
 
     def equal(self, gold: str, answer: str) -> bool:
-        """Whether an answer equals the right one; false when that cannot be decided in time."""
+        """Whether an answer equals the right one; false if the comparison exceeds its limits."""
         worker = self._worker or self._start()
         try:
             reply = self._ask(worker, [gold, answer])
         except BaseException:
-            self.close()  # it may yet reply to this question, and must not to the next
+            self.close()  # a late reply must not be taken for the reply to the next question
             raise
         if reply is None:
             self.close()
         return reply is True
 
     def close(self) -> None:
-        """End the worker."""
+        """Kill the worker."""
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.kill()
@@ -100,7 +102,7 @@ class Checker:
 
 
 def _read_line(worker: subprocess.Popen[bytes], wait_s: float) -> Any:
-    """One short line of JSON; none when the worker is gone or late."""
+    """One short line of JSON; None if the worker is gone or late."""
     assert worker.stdout is not None
     line, deadline = b"", time.monotonic() + wait_s
     with selectors.DefaultSelector() as selector:
@@ -116,26 +118,26 @@ def _read_line(worker: subprocess.Popen[bytes], wait_s: float) -> Any:
 
 
 def main() -> None:
-    """The worker: a pair of answers a line on standard input, true or false a line on output."""
+    """The worker: reads one pair of answers per line, and writes true or false for each."""
     timeout_s = float(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MB << 20, MEMORY_MB << 20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, even within one long product
-    compare("1", "1")  # imports and grammars are loaded outside the time of the first answer
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # kills the process even during one long product
+    compare("1", "1")  # imports and grammars must not count towards the first answer's time
     print("true", flush=True)
     for line in sys.stdin:
         gold, answer = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, timeout_s)
-        found = compare(gold, answer)
+        is_equal = compare(gold, answer)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        print(json.dumps(found), flush=True)
+        print(json.dumps(is_equal), flush=True)
 
 
 def compare(gold: str, answer: str) -> bool:
-    """Whether two answers are equal, in this process and for as long as it takes."""
+    """Whether two answers are equal, computed in this process without a time limit."""
     from math_verify import LatexExtractionConfig, parse, verify  # slow to import
 
-    # LaTeX alone: plain numbers are LaTeX too, and no other reader of math-verify's is needed.
+    # LaTeX only: plain numbers are LaTeX too, so no other parser of math-verify is needed.
     parsed = [
         parse(f"$\\boxed{{{text}}}$", [LatexExtractionConfig()], parsing_timeout=0)
         for text in (gold, answer)

@@ -1,19 +1,20 @@
-"""How an edited picture compares with its source, its target and the region it should change.
+"""How an edited picture compares with its source, its target and the region that should change.
 
-A pixel is changed where a channel is further from the source than a threshold. The *region* is what
-should change: the mask that came with the pair or, without one, where source and target differ by
-more than the threshold. The *zone* is the region or, since an edit moves whole cells of the
-tokeniser, the region rounded out to whole cells.
+A pixel is changed if one of its channels differs from the source by more than a threshold. The
+*region* is what should change: the mask that came with the pair or, without one, the pixels in
+which source and target differ by more than the threshold. The *asked* pixels are those of the
+region that differ in the target. The *zone* is the region or, since an edit changes whole cells of
+the tokeniser, the region rounded out to whole cells.
 
-    precision    of the changed pixels, those in the zone
-    coverage     of the region's pixels, those changed
-    outside      mean absolute error, PSNR and SSIM to the source on all pixels not in the zone
-    agreement    of the pixels asked for, the region's that are others in the target, those within
-                 the threshold of the target; doing nothing in a generous mask is no success
+    precision    share of the changed pixels that lie in the zone
+    coverage     share of the region's pixels that are changed
+    outside      mean absolute error, PSNR and SSIM to the source over all pixels outside the zone
+    agreement    share of the asked pixels that are within the threshold of the target; it does not
+                 reward leaving a generous mask unchanged
 
-PSNR is cut off at 60 dB, which is what rounding to 8 bits leaves (58.9), so that a background kept
-to the last bit has a number. For SSIM the zone of the edit is filled with the source's own pixels,
-so that windows on its border see nothing of the edit.
+PSNR is cut off at 60 dB, near the 58.9 dB that rounding to 8 bits leaves, so that a background
+without any change has a finite value. For SSIM the zone is filled with the source's own pixels, so
+that windows on its border are not affected by the edit.
 """
 
 import math
@@ -23,32 +24,32 @@ import numpy as np
 
 from remask.pipeline.edits.images import Picture, Region
 
-MOST_PSNR = 60.0
+MAX_PSNR = 60.0
 SSIM_WINDOW = 7
 
 
 @dataclass(frozen=True)
 class EditMeasures:
-    """Counts in pixels, and figures that are NaN where there is nothing to measure."""
+    """Counts of pixels, and figures that are NaN if there is nothing to measure."""
 
     changed: int
     changed_in_zone: int
     region: int
     changed_in_region: int
     outside_mae: float
-    """In levels of 0 .. 255."""
+    """In levels from 0 to 255."""
     outside_psnr: float
     outside_ssim: float
     agreement: float
 
 
 def changed_pixels(edit: Picture, source: Picture, threshold: float) -> Region:
-    """Where a channel is off by more than a share of its range."""
+    """Whether a channel of each pixel differs by more than this share of its range."""
     return np.abs(edit.astype(np.int16) - source).max(-1) > threshold * 255
 
 
 def round_out(region: Region, patch: int) -> Region:
-    """The region made of whole cells: those that hold any of it."""
+    """All cells that overlap the region, as pixels."""
     height, width = region.shape
     cells = region.reshape(height // patch, patch, width // patch, patch).any((1, 3))
     return cells.repeat(patch, 0).repeat(patch, 1)
@@ -64,16 +65,16 @@ def measure(
     patch: int,
     threshold: float,
 ) -> EditMeasures:
-    """Compare an edit with what it came from and what it should be.
+    """Compare an edit with its source and its target. All pictures have the same size.
 
     Args:
-        edit: What was made.
-        source: What it was made of; all pictures are of one size.
-        target: What should have been made.
+        edit: The edited picture.
+        source: The picture before the edit.
+        target: The picture that the edit should be.
         region: Where the edit belongs.
-        asked: Pixels of it that are others in the target.
+        asked: Pixels of the region that differ in the target.
         patch: Pixels per side of the zone's cells; 1 for the region itself.
-        threshold: Share of a channel's range beyond which a pixel is changed.
+        threshold: Share of a channel's range by which a pixel must differ to count as changed.
     """
     changed, zone = changed_pixels(edit, source, threshold), round_out(region, patch)
     agrees = ~changed_pixels(edit, target, threshold)
@@ -101,9 +102,9 @@ def _psnr(edit: Picture, source: Picture, where: Region) -> float:
     if not where.any():
         return math.nan
     if np.array_equal(edit[where], source[where]):
-        return MOST_PSNR
-    found = peak_signal_noise_ratio(source[where], edit[where], data_range=255)
-    return min(float(found), MOST_PSNR)
+        return MAX_PSNR
+    psnr = peak_signal_noise_ratio(source[where], edit[where], data_range=255)
+    return min(float(psnr), MAX_PSNR)
 
 
 def _ssim(edit: Picture, source: Picture, where: Region) -> float:
@@ -112,14 +113,14 @@ def _ssim(edit: Picture, source: Picture, where: Region) -> float:
     if not where.any() or min(source.shape[:2]) < SSIM_WINDOW:
         return math.nan
     filled = np.where(where[..., None], edit, source)
-    found = structural_similarity(
+    by_pixel = structural_similarity(
         source, filled, win_size=SSIM_WINDOW, channel_axis=-1, data_range=255, full=True
-    )
-    return float(np.asarray(found[1])[where].mean())  # by pixel and channel
+    )[1]
+    return float(np.asarray(by_pixel)[where].mean())  # over pixels and channels
 
 
 def check_installed() -> None:
-    """Raise ValueError where what measures pictures is missing."""
+    """Raise ValueError if scikit-image is not installed."""
     try:
         import skimage.metrics  # noqa: F401
     except ImportError as error:

@@ -1,10 +1,11 @@
-"""The valid Sudoku boards nearest to a board, and how many there are; exactly.
+"""The number of valid Sudoku boards nearest to a board, and their distance, computed exactly.
 
-A valid board is one template per digit, the places of that digit: one in every row, column and box,
-and no two templates share a cell. Its distance to a board is the sum over digits of the places
-where the board has something else, so the cheapest template of each digit gives a lower bound, and
-only templates that cost little more can be part of a nearest board. On boards with 4 to 20 changed
-cells the bound is mostly the answer and a few templates are left, among which a search decides.
+A valid board is one template per digit: the cells of that digit, one in every row, column and box.
+No two templates share a cell. The distance to a board is the sum, over digits, of the template's
+cells in which the board has another digit. So the cheapest template of each digit gives a lower
+bound, and only templates that cost little more can be part of a nearest board. On boards with 4 to
+20 changed cells the bound is usually attained, and a search among the few remaining templates
+decides.
 """
 
 import functools
@@ -24,18 +25,18 @@ class Nearest:
     distance: int
     """Cells in which they differ."""
     count: int
-    """Valid boards at that distance."""
+    """Number of valid boards at that distance."""
 
 
-def nearest_boards(board: Boards, at_most: int) -> Nearest | None:
-    """Find the least distance of a full board to a valid one; none when it exceeds `at_most`.
+def nearest_boards(board: Boards, max_distance: int) -> Nearest | None:
+    """Find the least distance of a full board to a valid one; None if it exceeds `max_distance`.
 
-    All boards at the least distance are visited, so it takes long where they are many, as around a
-    board of random digits; a tight `at_most` avoids that.
+    All boards at the least distance are visited, so the search is slow if there are many, as around
+    a board of random digits; a tight `max_distance` avoids that.
 
     Args:
         board: Digits in reading order, [N]; conflicts are expected, blanks refused.
-        at_most: Distance beyond which not to look.
+        max_distance: Limit of the search.
     """
     side = math.isqrt(board.size)
     if board.ndim != 1 or side not in (4, 9) or side**2 != board.size:
@@ -45,7 +46,7 @@ def nearest_boards(board: Boards, at_most: int) -> Nearest | None:
     costs = _template_costs(board, side)
     cheapest = costs.min(1)
     bound = int(cheapest.sum())
-    for distance in range(bound, at_most + 1):
+    for distance in range(bound, max_distance + 1):
         spare = distance - bound
         count = _Search(costs, cheapest + spare, distance).count_boards()
         if count:
@@ -55,14 +56,14 @@ def nearest_boards(board: Boards, at_most: int) -> Nearest | None:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a board allows the best possible reviser, which answers with the nearest valid board."""
+    """What a perfect reviser can reach on a board, by answering with a nearest valid board."""
 
     wrong: int
-    """Cells in which it differs from its solution."""
+    """Cells in which the board differs from its solution."""
     distance: int
-    """Cells in which it differs from the nearest valid board."""
+    """Cells in which the board differs from the nearest valid board."""
     count: int
-    """Valid boards as near as that."""
+    """Number of valid boards at that distance."""
 
     @property
     def is_nearer(self) -> bool:
@@ -76,15 +77,15 @@ class Outlook:
 
     @property
     def chance(self) -> float:
-        """Of the exact answer."""
+        """Probability that the best possible reviser gives the exact solution."""
         return 0.0 if self.is_nearer else 1 / self.count
 
 
 def outlook(solution: Boards, start: Boards) -> Outlook:
-    """Of a board made from a solved one by changing cells, [N] each."""
+    """The outlook of a board made from a solved one by changing cells, [N] each."""
     wrong = int((solution != start).sum())
-    nearest = nearest_boards(start, at_most=wrong)
-    assert nearest is not None, "the solution itself is that near"
+    nearest = nearest_boards(start, max_distance=wrong)
+    assert nearest is not None, "the solution itself is at that distance"
     return Outlook(wrong, nearest.distance, nearest.count)
 
 
@@ -112,9 +113,9 @@ def _band_codes(side: int) -> NDArray[np.intp]:
 
 
 def _template_costs(board: Boards, side: int) -> NDArray[np.uint8]:
-    """Places of each template where the board has another digit, [digits, templates].
+    """Number of cells of each template in which the board has another digit, [digits, templates].
 
-    Summed up for every band first, of which there are far fewer kinds than of templates.
+    Costs are summed per band of rows first, because there are far fewer bands than templates.
     """
     box = math.isqrt(side)
     differs = board != np.arange(1, side + 1)[:, None]  # [digits, N]
@@ -129,29 +130,30 @@ def _template_costs(board: Boards, side: int) -> NDArray[np.uint8]:
 
 
 class _Search:
-    """Counts the ways to take a template of each digit without overlap, at one total cost.
+    """Counts the choices of one template per digit without overlap whose costs sum to a total.
 
-    Sets of templates are integers, a bit each; digit after digit, and the cheapest of a digit
-    first, so that the lowest bit of a set is its cheapest. No way may cost less than the total.
+    A set of templates is an integer with one bit per template, ordered by digit and then by cost,
+    so that the lowest bit of a set is its cheapest template. No choice may cost less than the
+    total.
     """
 
-    def __init__(self, costs: NDArray[np.uint8], most: NDArray[np.integer], total: int) -> None:
-        """Take the templates of each digit that cost no more than its `most`, [digits]."""
+    def __init__(self, costs: NDArray[np.uint8], limits: NDArray[np.integer], total: int) -> None:
+        """Keep the templates of each digit that cost at most its limit, [digits]."""
         side = len(costs)
         self._total = total
         self._costs: list[int] = []
         self._cheap: list[list[int]] = []
-        """For each digit and cost, the set of its templates that cost no more."""
-        taken = []
-        for of_digit, limit in zip(costs, most, strict=True):
+        """For each digit and cost, the set of the digit's templates that cost at most that."""
+        kept = []
+        for of_digit, limit in zip(costs, limits, strict=True):
             ids = np.flatnonzero(of_digit <= limit)
             ids = ids[np.argsort(of_digit[ids], kind="stable")]
             first = len(self._costs)
             ends = first + np.searchsorted(of_digit[ids], np.arange(side + 1), side="right")
             self._cheap.append([(1 << end) - (1 << first) for end in ends.tolist()])
             self._costs += of_digit[ids].tolist()
-            taken.append(ids)
-        cells = digit_templates(side)[np.concatenate(taken)] + side * np.arange(side)
+            kept.append(ids)
+        cells = digit_templates(side)[np.concatenate(kept)] + side * np.arange(side)
         self._cells: list[list[int]] = cells.tolist()
         self._at_cell = _sets_by_cell(cells)
 
@@ -159,7 +161,7 @@ class _Search:
         return self._count((1 << len(self._costs)) - 1, list(range(len(self._cheap))), 0)
 
     def _count(self, alive: int, digits: list[int], spent: int) -> int:
-        """Ways to place the digits left with the templates alive, for what is not yet spent."""
+        """Number of ways to place the remaining digits with the remaining templates and budget."""
         options = self._affordable(alive, digits, self._total - spent)
         if not options:
             return 0
@@ -169,37 +171,37 @@ class _Search:
         fewest = sizes.index(min(sizes))
         others = digits[:fewest] + digits[fewest + 1 :]
         alive = functools.reduce(int.__or__, options)
-        found, rest = 0, options[fewest]
+        count, rest = 0, options[fewest]
         while rest:
             template = _lowest(rest)
             rest &= rest - 1
             clashes = 0
             for cell in self._cells[template]:
                 clashes |= self._at_cell[cell]
-            found += self._count(alive & ~clashes, others, spent + self._costs[template])
-        return found
+            count += self._count(alive & ~clashes, others, spent + self._costs[template])
+        return count
 
     def _affordable(self, alive: int, digits: list[int], budget: int) -> list[int]:
-        """For each digit, its templates that fit the budget if the others take their cheapest.
+        """For each digit, the templates within the budget if the others take their cheapest.
 
-        Empty when some digit has none.
+        Empty if a digit has no such template.
         """
         options = [alive & self._cheap[digit][-1] for digit in digits]
         if not all(options):
             return []
-        least = [self._costs[_lowest(option)] for option in options]
-        spare = budget - sum(least)
+        cheapest = [self._costs[_lowest(option)] for option in options]
+        spare = budget - sum(cheapest)
         if spare < 0:
             return []
-        dearest = len(self._cheap)  # a template has that many places
+        max_cost = len(self._cheap)  # a template has as many cells as there are digits
         return [
-            option & self._cheap[digit][min(cost + spare, dearest)]
-            for option, digit, cost in zip(options, digits, least, strict=True)
+            option & self._cheap[digit][min(cost + spare, max_cost)]
+            for option, digit, cost in zip(options, digits, cheapest, strict=True)
         ]
 
 
 def _lowest(items: int) -> int:
-    """The first bit of a set that is not empty."""
+    """The lowest bit of a set that is not empty."""
     return (items & -items).bit_length() - 1
 
 

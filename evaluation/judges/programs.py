@@ -1,21 +1,21 @@
-"""MBPP and HumanEval: the program in a response, and whether it passes its tests in the sandbox."""
+"""MBPP and HumanEval: extract the program of a response and run it against tests in the sandbox."""
 
 import ast
 import re
 
-from remask.evaluation.sandbox.run import Limits, Outcome, run_python
+from remask.evaluation.sandbox.run import Limits, ProgramOutcome, run_python
 from remask.pipeline.benchmarks.humaneval import CompletionTask
 from remask.pipeline.benchmarks.mbpp import BEGIN, DONE, ProgramTask
 
 STOPS = (DONE, "<|endoftext|>", "<|eot_id|>", "<|im_end|>")
-"""Where a response ends, whatever follows; [DONE] closes the few-shot examples of MBPP."""
+"""Texts that end a response; [DONE] closes the few-shot examples of MBPP."""
 _FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[^\n]*$", re.MULTILINE)
 _PYTHON = ("", "python", "python3", "py")
 
 
 def score_program(
     task: ProgramTask, response: str, *, limits: Limits | None = None, unsafe: bool = False
-) -> Outcome:
+) -> ProgramOutcome:
     """Run the program of a response against a task's tests."""
     names = required_names(task)
     return run_python(
@@ -30,31 +30,31 @@ def score_program(
 
 def score_completion(
     task: CompletionTask, response: str, *, limits: Limits | None = None, unsafe: bool = False
-) -> Outcome:
+) -> ProgramOutcome:
     """Run a completed function against a task's `check`.
 
-    Helpers that a prompt gives are the judge's own, so a program gains nothing by other ones.
+    The judge has its own copies of the prompt's helpers, so a program cannot replace them.
     """
     return run_python(
         complete_program(task, response),
         [f"check({task.entry_point})"],
         names=[task.entry_point],
-        setup=f"{_given(task)}\n{task.test}",
+        setup=f"{_helpers(task)}\n{task.test}",
         limits=limits,
         unsafe=unsafe,
     )
 
 
 def complete_program(task: CompletionTask, response: str) -> str:
-    """The program of a response, which is the whole function or what follows the prompt."""
+    """The program of a response, which is the whole function or a continuation of the prompt."""
     program = extract_program(response, [task.entry_point])
     if _defines(program, task.entry_point):
-        return f"{_given(task)}\n{program}"
+        return f"{_helpers(task)}\n{program}"
     return f"{task.prompt.rstrip()}\n{program}"
 
 
 def required_names(task: ProgramTask) -> list[str]:
-    """What a program must define: names of the reference that the tests use."""
+    """The names that a program must define: those of the reference that the tests use."""
     defined = {
         node.name
         for node in ast.parse(task.reference).body
@@ -64,10 +64,11 @@ def required_names(task: ProgramTask) -> list[str]:
 
 
 def extract_program(response: str, names: list[str] | None = None) -> str:
-    """The Python in a response: cut at the first stop, then out of its code fences.
+    """The Python code of a response: cut at the first stop, then taken out of its code fences.
 
-    Of several fenced blocks, the last that defines all the names counts, else the first; a fence
-    that is never closed goes to the end. Without fences the whole text is the program.
+    If there are several fenced blocks, the last one that defines all the names counts, or else the
+    first. A fence that is never closed extends to the end. Without fences the whole text is the
+    program.
     """
     text = response.replace("\r\n", "\n")
     for stop in STOPS:
@@ -81,7 +82,7 @@ def extract_program(response: str, names: list[str] | None = None) -> str:
 
 
 def _fenced(text: str) -> list[str]:
-    """Blocks of Python between fences, in order."""
+    """The fenced blocks of Python, in order."""
     fences = list(_FENCE.finditer(text))
     blocks = []
     for opening, closing in zip(fences[::2], [*fences[1::2], None], strict=False):
@@ -90,8 +91,8 @@ def _fenced(text: str) -> list[str]:
     return [block for block in blocks if block.strip()]
 
 
-def _given(task: CompletionTask) -> str:
-    """What a prompt has besides the function: imports and helpers."""
+def _helpers(task: CompletionTask) -> str:
+    """The code of a prompt besides the function: imports and helpers."""
     kept = [
         node
         for node in ast.parse(task.prompt + task.reference).body
@@ -112,10 +113,10 @@ def _used(task: ProgramTask) -> set[str]:
 
 def _imports(task: ProgramTask) -> list[str]:
     """The reference's imports that the tests rely on, such as `sys` for `sys.getsizeof`."""
-    used, found = _used(task), []
+    used, imports = _used(task), []
     for node in ast.parse(task.reference).body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             bound = {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
             if bound & used:
-                found.append(ast.unparse(node))
-    return found
+                imports.append(ast.unparse(node))
+    return imports

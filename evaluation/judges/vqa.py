@@ -1,7 +1,7 @@
-"""VQAScore: how probable a visual question answering model finds "yes" when asked about a picture.
+"""VQAScore: the probability that a visual question answering model says "yes" about a picture.
 
-Any model that transformers loads as image-text-to-text will do; its weights are safetensors and no
-code of the folder's is run.
+The model is any that transformers loads as image-text-to-text. Its weights must be safetensors, and
+no code from its folder is run.
 """
 
 import contextlib
@@ -22,30 +22,31 @@ ANSWERS = ("Yes", "yes", " Yes", " yes")
 
 @dataclass(frozen=True, kw_only=True)
 class VqaConfig:
-    """Who is asked, and what."""
+    """The model that is asked, and the question."""
 
     model: str
     """Folder or hub name."""
     question: str = "Was this image edited as follows: {instruction}? Please answer yes or no."
-    """Around it the model's own chat template, if it has one; else it is asked as it is, and must
-    hold whatever marks an image for that model."""
+    """The question, put into the model's chat template if it has one. Otherwise the question is
+    the whole prompt, and must contain the model's image placeholder."""
 
     def __post_init__(self) -> None:
         if "{instruction}" not in self.question:
-            raise ValueError(f"vqa.question must have {{instruction}} in it, got {self.question!r}")
+            raise ValueError(f"vqa.question must contain {{instruction}}, got {self.question!r}")
 
     def with_absolute_paths(self) -> "VqaConfig":
         return replace(self, model=absolute_if_here(self.model))
 
     def check(self) -> None:
-        """Raise ValueError where there is no such model, before anything is decoded."""
+        """Raise ValueError if there is no such model, before anything is decoded."""
         from transformers import AutoConfig
 
         with _loading(self.model):
             AutoConfig.from_pretrained(self.model, trust_remote_code=False)
 
     def identity(self) -> dict[str, Any]:
-        """What the scores depend on: of a folder its config and the sizes of its weights."""
+        """Everything that the scores depend on; a folder counts by its config and the sizes of its
+        weights."""
         folder = Path(self.model)
         if not folder.is_dir():
             return {"model": self.model, "question": self.question}
@@ -57,19 +58,19 @@ class VqaConfig:
 def vqa_scores(
     config: VqaConfig, pictures: Sequence[Picture], instructions: Sequence[str]
 ) -> list[float]:
-    """p("yes") of each picture with its instruction."""
+    """p("yes") for each picture with its instruction."""
     processor, model = _load(config.model)
     answers = _answer_ids(processor.tokenizer)
     return [
-        _ask(processor, model, answers, picture, config.question.replace("{instruction}", said))
-        for picture, said in zip(pictures, instructions, strict=True)
+        _ask(processor, model, answers, picture, config.question.replace("{instruction}", text))
+        for picture, text in zip(pictures, instructions, strict=True)
     ]
 
 
 @torch.inference_mode()
 def _ask(processor: Any, model: Any, answers: list[int], picture: Picture, text: str) -> float:
     image = Image.fromarray(picture)
-    if processor.chat_template is not None:  # which has whatever begins a text
+    if processor.chat_template is not None:  # adds the special tokens itself
         content = [{"type": "image", "image": image}, {"type": "text", "text": text}]
         inputs = processor.apply_chat_template(
             [{"role": "user", "content": content}],
@@ -84,15 +85,15 @@ def _ask(processor: Any, model: Any, answers: list[int], picture: Picture, text:
     if model.config.is_encoder_decoder:
         start = model.config.get_text_config().decoder_start_token_id
         inputs["decoder_input_ids"] = torch.tensor([[start]], device=model.device)
-    chances = model(**inputs).logits[0, -1].float().softmax(-1)
-    return float(chances[answers].sum())
+    probabilities = model(**inputs).logits[0, -1].float().softmax(-1)
+    return float(probabilities[answers].sum())
 
 
 def _answer_ids(tokenizer: Any) -> list[int]:
-    """Tokens that are a spelling of yes by themselves."""
+    """The single tokens that spell yes."""
     spelled = [tokenizer(x, add_special_tokens=False)["input_ids"] for x in ANSWERS]
-    found = {ids[0] for ids in spelled if len(ids) == 1}
-    known = sorted(found - {tokenizer.unk_token_id})
+    single = {ids[0] for ids in spelled if len(ids) == 1}
+    known = sorted(single - {tokenizer.unk_token_id})
     if not known:
         raise ValueError('the VQA model\'s tokenizer has no token for "yes"')
     return known

@@ -1,1 +1,1 @@
-"""Results to one HTML page."""
+"""An evaluation as one HTML page."""

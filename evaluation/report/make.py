@@ -1,18 +1,18 @@
-"""Make one self-contained HTML page of evaluations: tables, curves, samples step by step.
+"""Make one self-contained HTML page from evaluations: tables, curves, samples step by step.
 
     remask report runs/sudoku/eval
     remask report runs/sudoku/eval runs/sudoku4/eval --output sudoku.html
     remask report runs/emoji/eval --sheet edits.png
 
-The folders are what `remask eval` wrote, on any storage. The page needs no network and opens in any
-browser; without --output it is report.html in the first folder.
+The folders are outputs of `remask eval`, on any storage. The page needs no network and opens in any
+browser; it defaults to report.html in the first folder.
 """
 
 import argparse
 
-from remask.evaluation.report.gallery import draw_sheet
 from remask.evaluation.report.page import render
 from remask.evaluation.report.results import read_evaluation
+from remask.evaluation.report.sheet import draw_sheet
 from remask.pipeline.edits.images import to_png
 from remask.pipeline.runtime.storage import Storage, StorageError
 from remask.pipeline.runtime.terminal import fail, say
@@ -41,9 +41,9 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def write_report(folders: list[str], output: str | None = None) -> str:
-    """Write the report of some folders, whole or not at all; returns where it is."""
+    """Write the report of some folders atomically, and return its path."""
     page = render([read_evaluation(folder) for folder in folders])
-    data = page.encode(errors="backslashreplace")  # what is no character is shown by its number
+    data = page.encode(errors="backslashreplace")  # lone surrogates are shown by their number
     return _write(output or f"{folders[0].rstrip('/')}/report.html", data, "--output")
 
 

@@ -40,12 +40,12 @@
     });
   }
 
-  // The same sample of another run, where it has it, so that runs can be compared.
+  // Keeps the sample if the other run has it too, so that runs can be compared.
   function chooseRun() {
     const samples = runs[runChoice.value].samples;
-    const wanted = sample ? samples.findIndex((other) => other.id === sample.id) : 0;
+    const wanted = sample ? samples.findIndex((other) => other.sample_id === sample.sample_id) : 0;
     sampleChoice.replaceChildren(...samples.map((s, i) =>
-      option(s.note ? `${s.id} (${s.note})` : s.id, i)));
+      option(s.note ? `${s.sample_id} (${s.note})` : s.sample_id, i)));
     sampleChoice.value = Math.max(wanted, 0);
     chooseSample();
   }
@@ -53,10 +53,10 @@
   function chooseSample() {
     pause();
     sample = runs[runChoice.value].samples[sampleChoice.value];
-    const table = make("table", sample.steps ? "picture" : "");
-    const [most, narrow] = [26 / sample.columns, 82 / sample.columns];
-    table.style.setProperty("--side", `min(${most}rem, ${narrow}vw)`);
-    table.append(make("caption", "hidden", `Sample ${sample.id}`));
+    const table = make("table", sample.state_pictures ? "picture" : "");
+    const [widest, narrow] = [26 / sample.columns, 82 / sample.columns];
+    table.style.setProperty("--side", `min(${widest}rem, ${narrow}vw)`);
+    table.append(make("caption", "hidden", `Sample ${sample.sample_id}`));
     const body = table.createTBody();
     cells = sample.states[0].map((_, i) => {
       const [row, column] = [Math.floor(i / sample.columns), i % sample.columns];
@@ -73,7 +73,7 @@
     show(0);
   }
 
-  // What a cell is and how it came to be so, against the step before.
+  // The token of a cell, and how it changed since the step before.
   function look(i) {
     const now = sample.states[step][i];
     const before = step ? sample.states[step - 1][i] : now;
@@ -90,7 +90,7 @@
   function draw(cell, i, seen) {
     const kinds = ["masked", "remasked", "revealed", "wrong"].filter((kind) => seen[kind]);
     cell.className = ["cell", cell.dataset.box, ...kinds].join(" ").replace(/\s+/g, " ").trim();
-    const isPicture = Boolean(sample.steps);  // a code's number says nothing, the picture does
+    const isPicture = Boolean(sample.state_pictures);  // the picture shows the token, its number means nothing
     const named = (token) => (sample.symbols ? sample.symbols[token] : String(token - isPicture));
     const parts = [make("span", "digit", seen.masked ? "·" : isPicture ? "" : named(seen.now))];
     if (seen.remasked) parts.push(make("span", "was", isPicture ? "−" : `−${named(seen.before)}`));
@@ -108,8 +108,8 @@
   function show(wanted) {
     const last = sample.states.length - 1;
     step = Math.min(Math.max(wanted, 0), last);
-    if (sample.steps) {
-      const picture = `url("data:image/png;base64,${sample.steps[step]}")`;
+    if (sample.state_pictures) {
+      const picture = `url("data:image/png;base64,${sample.state_pictures[step]}")`;
       board.firstChild.style.backgroundImage = picture;
     }
     const seen = cells.map((_, i) => look(i));
@@ -119,11 +119,11 @@
     const said = step ? [`${count("remasked")} re-masked`, `${count("revealed")} revealed`] : [];
     if (sample.solution) said.push(`${wrong} wrong ${step ? "left" : "at the start"}`);
     if (masked) said.push(`${masked} masked`);
-    if (!wrong && !masked && sample.solution) said.push(sample.steps ? "as the target" : "solved");
+    if (!wrong && !masked && sample.solution) said.push(sample.state_pictures ? "as the target" : "solved");
     status.textContent = `step ${step} of ${last}: ${said.join(", ")}`;
     slider.value = step;
     slider.setAttribute("aria-valuetext", status.textContent);
-    // Not `disabled`, which would take the focus away at either end.
+    // `disabled` would remove the focus from the button at either end.
     for (const id of ["first", "previous"]) find(id).setAttribute("aria-disabled", step === 0);
     for (const id of ["next", "last"]) find(id).setAttribute("aria-disabled", step === last);
     if (step === last) pause();
@@ -157,7 +157,7 @@
   player.addEventListener("keydown", (event) => {
     const keys = { ArrowLeft: previous, ArrowRight: next, Home: first, End: last, " ": toggle };
     const act = keys[event.key];
-    const isOwn = event.target.tagName === "SELECT"  // lists and buttons have keys of their own
+    const isOwn = event.target.tagName === "SELECT"  // lists and buttons handle keys themselves
       || (event.key === " " && event.target.tagName === "BUTTON");
     if (!act || isOwn || event.ctrlKey || event.altKey || event.metaKey) return;
     event.preventDefault();

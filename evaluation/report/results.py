@@ -1,9 +1,7 @@
-"""What `remask eval` leaves in a folder, read and checked."""
+"""The files that `remask eval` writes into a folder, read and checked."""
 
-import base64
 import io
 import json
-import math
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -11,7 +9,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from remask.evaluation.player import PlayerSample
 from remask.evaluation.recipe import CurveConfig, TableConfig
+from remask.evaluation.registry import find_suite
 from remask.evaluation.stats.tables import SCORES
 from remask.models.config import from_mapping
 from remask.pipeline.runtime.storage import Storage
@@ -19,13 +19,24 @@ from remask.pipeline.runtime.storage import Storage
 SCORES_FILE = "scores.parquet"
 EVALUATION_FILE = "evaluation.json"
 SHOWCASE_FILE = "showcase.json"
-
-PICTURES = ("source", "target", "edit", "mask", "difference")
-TEXT_COLUMNS = 8
-"""Of the player's lines, for a phone to show them."""
-PNG = b"\x89PNG\r\n\x1a\n"
+RUN_KEYS = ("suite", "checkpoint", "decoder")
+"""Names that tell the runs of a showcase apart."""
 
 C = TypeVar("C")
+
+
+@dataclass(frozen=True)
+class ShownRun:
+    """A run with samples that the report's player can show."""
+
+    suite: str
+    checkpoint: str
+    decoder: str
+    samples: tuple[PlayerSample, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.suite}, {self.checkpoint}, {self.decoder}"
 
 
 @dataclass(frozen=True)
@@ -34,16 +45,15 @@ class Evaluation:
 
     uri: str
     scores: pl.DataFrame
-    """Of the schema `SCORES`."""
+    """A table of the schema `SCORES`."""
     tables: tuple[TableConfig, ...]
     curves: tuple[CurveConfig, ...]
     recipe: dict[str, Any]
     provenance: dict[str, Any]
     runs: list[dict[str, Any]]
-    showcase: list[dict[str, Any]]
-    """Entries of kinds the player knows, each sample checked."""
+    showcase: list[ShownRun]
     not_shown: list[str]
-    """A sentence for each entry of another kind."""
+    """A sentence for each run whose samples the player cannot show."""
 
 
 def read_evaluation(uri: str) -> Evaluation:
@@ -61,17 +71,7 @@ def read_evaluation(uri: str) -> Evaluation:
         raise _damaged(path, "it must have a recipe, runs and their provenance")
     if not all(isinstance(run, dict) for run in runs):
         raise _damaged(path, "a run must be keys and values")
-    showcase, not_shown = [], []
-    for entry in _read_json(storage, SHOWCASE_FILE) if storage.exists(SHOWCASE_FILE) else ():
-        try:
-            name = f"{entry['suite']}, {entry['checkpoint']}, {entry['decoder']}"
-            if entry["kind"] in CHECKS:
-                check = CHECKS[entry["kind"]]
-                showcase.append(entry | {"samples": [check(s) for s in entry["samples"]]})
-            else:
-                not_shown.append(f"{name}: samples of kind {entry['kind']} have no player yet")
-        except (KeyError, TypeError, ValueError) as error:
-            raise _damaged(storage.path(SHOWCASE_FILE), repr(error)) from error
+    showcase, not_shown = _read_showcase(storage)
     return Evaluation(
         uri=storage.uri,
         scores=_read_scores(storage),
@@ -85,12 +85,33 @@ def read_evaluation(uri: str) -> Evaluation:
     )
 
 
+def _read_showcase(storage: Storage) -> tuple[list[ShownRun], list[str]]:
+    """The runs that the player can show, and a sentence for each of the others."""
+    if not storage.exists(SHOWCASE_FILE):
+        return [], []
+    showcase, not_shown = [], []
+    for entry in _read_json(storage, SHOWCASE_FILE):
+        try:
+            kind, suite = entry["kind"], find_suite(entry["kind"])
+            samples = [suite and suite.player_sample(sample) for sample in entry["samples"]]
+            playable = tuple(sample for sample in samples if sample is not None)
+            suite_name, checkpoint, decoder = (str(entry[key]) for key in RUN_KEYS)
+            run = ShownRun(suite_name, checkpoint, decoder, playable)
+        except (LookupError, TypeError, ValueError) as error:
+            raise _damaged(storage.path(SHOWCASE_FILE), repr(error)) from error
+        if playable:
+            showcase.append(run)
+        elif samples:
+            not_shown.append(f"{run.name}: the report has no player for samples of kind {kind}")
+    return showcase, not_shown
+
+
 def _read_configs(kind: type[C], name: str, recipe: dict[str, Any], path: str) -> tuple[C, ...]:
-    """What a recipe asked the report to show."""
-    found = recipe.get(name) or []
-    if not isinstance(found, list):
-        raise _damaged(path, f"its {name} must be a list, got {found!r}")
-    return tuple(from_mapping(kind, x, f"{path}: {name}: {i}") for i, x in enumerate(found))
+    """The tables or curves that a recipe asks the report to show."""
+    sections = recipe.get(name) or []
+    if not isinstance(sections, list):
+        raise _damaged(path, f"its {name} must be a list, got {sections!r}")
+    return tuple(from_mapping(kind, x, f"{path}: {name}: {i}") for i, x in enumerate(sections))
 
 
 def _read_scores(storage: Storage) -> pl.DataFrame:
@@ -110,88 +131,13 @@ def _read_scores(storage: Storage) -> pl.DataFrame:
 
 def _read_json(storage: Storage, name: str) -> Any:
     try:
-        found = json.loads(storage.read(name))
+        values = json.loads(storage.read(name))
     except (ValueError, RecursionError) as error:
         raise _damaged(storage.path(name), str(error)) from error
     kind = list if name == SHOWCASE_FILE else dict
-    if not isinstance(found, kind):
+    if not isinstance(values, kind):
         raise _damaged(storage.path(name), f"it must hold a {kind.__name__}")
-    return found
-
-
-def _checked_board(sample: dict[str, Any]) -> dict[str, Any]:
-    """A Sudoku sample as the player takes it, every board of the right size."""
-    side, boards = sample["side"], [sample["solution"], *sample["states"]]
-    if not isinstance(side, int) or side < 1 or len(boards) < 2:
-        raise ValueError(f"a sample needs a side and states, got side {side!r}")
-    for board in boards:
-        if len(board) != side**2 or not all(type(c) is int and 0 <= c <= side for c in board):
-            raise ValueError(f"sample {sample['sample_id']!r}: a board is {side**2} digits")
-    box = math.isqrt(side)
-    return {
-        "id": str(sample["sample_id"]),
-        "note": str(sample.get("note") or ""),
-        "columns": side,
-        "box": box if box * box == side else side,
-        "solution": sample["solution"],
-        "states": sample["states"],
-    }
-
-
-def _checked_edit(sample: dict[str, Any]) -> dict[str, Any]:
-    """An image edit as the gallery and the player take it: codes from 1, 0 for MASK."""
-    rows, columns, pictures = sample["rows"], sample["columns"], sample["pictures"]
-    grids, steps = [sample["solution"], *sample["states"]], sample["steps"]
-    if not all(isinstance(n, int) and n > 0 for n in (rows, columns)) or len(grids) < 2:
-        raise ValueError(f"an edit needs rows, columns and states, got {rows!r} and {columns!r}")
-    for grid in grids:
-        if len(grid) != rows * columns or not all(type(c) is int and c >= 0 for c in grid):
-            raise ValueError(f"sample {sample['sample_id']!r}: a grid is {rows * columns} codes")
-    if len(steps) != len(grids) - 1:
-        raise ValueError(f"{len(grids) - 1} states have {len(steps)} pictures")
-    return {
-        "id": str(sample["sample_id"]),
-        "note": str(sample.get("note") or ""),
-        "instruction": str(sample["instruction"]),
-        "columns": columns,
-        "box": 0,
-        "solution": sample["solution"],
-        "states": sample["states"],
-        "pictures": {name: _checked_png(pictures[name]) for name in PICTURES},
-        "steps": [_checked_png(step) for step in steps],
-    }
-
-
-def _checked_text(sample: dict[str, Any]) -> dict[str, Any]:
-    """Characters as the player takes them, MASK being symbol 0."""
-    states, symbols = sample["states"], sample["symbols"]
-    if not isinstance(symbols, str) or not states or not states[0]:
-        raise ValueError(f"a text needs symbols and states, got symbols {symbols!r}")
-    for state in states:
-        if len(state) != len(states[0]) or not all(
-            type(c) is int and 0 <= c < len(symbols) for c in state
-        ):
-            raise ValueError(f"sample {sample['sample_id']!r}: a state is symbols by number")
-    return {
-        "id": str(sample["sample_id"]),
-        "note": str(sample.get("note") or ""),
-        "columns": min(TEXT_COLUMNS, len(states[0])),
-        "box": 0,
-        "symbols": symbols,
-        "solution": None,
-        "states": states,
-    }
-
-
-def _checked_png(text: str) -> str:
-    """A PNG file in base64, and nothing else."""
-    if not base64.b64decode(text, validate=True).startswith(PNG):
-        raise ValueError("a picture is no PNG file")
-    return text
-
-
-CHECKS = {"sudoku": _checked_board, "image_edit": _checked_edit, "countdown": _checked_text}
-"""By kind of suite: what makes a showcase's sample what the page takes, or raises."""
+    return values
 
 
 def _damaged(path: str, reason: str) -> ValueError:

@@ -1,1 +1,1 @@
-"""Where generated code runs."""
+"""The sandbox in which generated code runs."""

@@ -1,4 +1,4 @@
-"""Processes confined by bubblewrap: own namespaces, a read-only system, limits on all they use."""
+"""Processes confined by bubblewrap: own namespaces, a read-only system, resource limits."""
 
 import contextlib
 import functools
@@ -13,47 +13,48 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Annotated
 
 import remask
 from remask.evaluation.sandbox.syscalls import make_filter
+from remask.models.ranges import Range, check_fields
 
 HOW_TO_INSTALL = (
     "install bubblewrap (`apt-get install bubblewrap`, `dnf install bubblewrap`) on a machine that "
     "lets users make namespaces, or pass unsafe=True to run generated code without protection"
 )
+ABOVE_0 = Range("(0, inf)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a generated program may use."""
+    """Resource limits of a generated program."""
 
-    cpu_s: int = 10
-    """Seconds of computing."""
-    wall_s: float = 30.0
-    """Seconds in all, start-up too."""
-    memory_mb: int = 512
+    cpu_s: Annotated[int, ABOVE_0] = 10
+    """CPU time, in seconds."""
+    wall_s: Annotated[float, ABOVE_0] = 30.0
+    """Wall-clock time including start-up, in seconds."""
+    memory_mb: Annotated[int, ABOVE_0] = 512
     """Address space of the program."""
-    threads: int = 16
-    """Of any user but root, whose threads the kernel does not limit. Further processes are refused
-    altogether where the kernel can be told so."""
-    file_mb: int = 16
-    """Of one file, and of all files in its folder together."""
-    files: int = 1024
-    """Files, folders and links in its folder, which take the kernel's memory however small."""
-    open_files: int = 64
-    output_kb: int = 256
-    """Of its standard output and its standard error, each."""
+    threads: Annotated[int, ABOVE_0] = 16
+    """Number of threads. The kernel does not enforce it for root. Further processes are refused
+    altogether on kernels whose system calls can be filtered."""
+    file_mb: Annotated[int, ABOVE_0] = 16
+    """Size of one file, and of all files in the program's folder together."""
+    files: Annotated[int, ABOVE_0] = 1024
+    """Number of files, folders and links in the program's folder; even empty ones take kernel
+    memory."""
+    open_files: Annotated[int, ABOVE_0] = 64
+    output_kb: Annotated[int, ABOVE_0] = 256
+    """Size of the standard output, and of the standard error."""
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if not value > 0:
-                raise ValueError(f"{name} must be above 0, got {value}")
+        check_fields(self)
 
 
 @functools.lru_cache(maxsize=1)
 def is_available() -> str | None:
-    """None where programs can be confined; else why not and what to do."""
+    """None if programs can be confined; otherwise the reason why not and what to do."""
     if shutil.which("bwrap") is None:
         return f"bubblewrap is missing; {HOW_TO_INSTALL}"
     with _system_call_filter() as options, tempfile.TemporaryDirectory() as folder:
@@ -67,12 +68,12 @@ def is_available() -> str | None:
         )
     if done.returncode == 0:
         return None
-    said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-    return f"bubblewrap does not work here ({said[0]}); {HOW_TO_INSTALL}"
+    errors = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+    return f"bubblewrap does not work here ({errors[0]}); {HOW_TO_INSTALL}"
 
 
-FLAGS = ("-s", "-S", "-P", "-B", "-u", "-X", "utf8")  # unbuffered: output is not lost at the end
-"""No site packages, nothing from the current folder, no bytecode written."""
+FLAGS = ("-s", "-S", "-P", "-B", "-u", "-X", "utf8")  # unbuffered: a killed process loses none
+"""No site packages, no imports from the current folder, no bytecode written."""
 HARNESS = Path(__file__).parent / "confined"
 PACKAGE = "remask.evaluation.sandbox.confined"
 
@@ -82,19 +83,20 @@ def _python() -> str:
 
 
 def _confinement(limits: Limits, folder: str) -> list[str]:
-    """The bwrap command: own namespaces, a read-only system, one small folder to write in.
+    """The bwrap command: own namespaces, a read-only system, one small writable folder.
 
-    No /proc, for nothing needs it. The root and /dev are memory too, so they are closed.
+    There is no /proc, because nothing needs it. The root and /dev are held in memory too, so they
+    are made read-only.
 
     Args:
-        limits: What the program may use.
-        folder: An empty folder, covered by the one to write in where the program sees it.
+        limits: Resource limits of the program.
+        folder: An empty folder; in the sandbox, the writable folder is mounted over it.
     """
     command = _small_folder(limits, folder)
     command += ["bwrap", "--unshare-all", "--unshare-user", "--disable-userns"]
     command += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     command += ["--uid", "65534", "--gid", "65534", "--hostname", "sandbox"]
-    command += ["--clearenv", "--setenv", "PYTHONHASHSEED", "0"]  # sets in the same order each time
+    command += ["--clearenv", "--setenv", "PYTHONHASHSEED", "0"]  # sets iterate in the same order
     command += ["--ro-bind", "/usr", "/usr"]
     for libraries in ("/lib", "/lib32", "/lib64", "/libx32"):
         if os.path.islink(libraries):
@@ -112,10 +114,10 @@ def _confinement(limits: Limits, folder: str) -> list[str]:
 
 
 def _small_folder(limits: Limits, folder: str) -> list[str]:
-    """A command that runs another where `folder` is memory of limited size and number of inodes.
+    """A command prefix that mounts memory of limited size and number of inodes on `folder`.
 
-    bwrap's own `--tmpfs` takes a size alone, and a million empty folders are 2 GB of the kernel's
-    memory. So one more bwrap makes a namespace in which this user may mount, and nothing else.
+    bwrap's own `--tmpfs` limits the size only, and a million empty folders take 2 GB of kernel
+    memory. So an outer bwrap makes a namespace in which this user may mount, and nothing else.
     """
     size = f"size={limits.file_mb << 20},nr_inodes={limits.files + 1},mode=700"  # 1: the root
     command = ["bwrap", "--unshare-user", "--uid", "0", "--gid", "0", "--cap-add", "ALL"]
@@ -132,7 +134,7 @@ class _Options:
 
 @contextlib.contextmanager
 def _system_call_filter() -> Iterator[_Options]:
-    """How to hand bwrap the filter: as an open file."""
+    """The bwrap options that pass the filter, as an open file."""
     program = make_filter()
     if program is None:
         yield _Options()
@@ -143,7 +145,7 @@ def _system_call_filter() -> Iterator[_Options]:
 
 @contextlib.contextmanager
 def _readable(data: bytes) -> Iterator[IO[bytes]]:
-    """Bytes as an open file that can only be read and has no name."""
+    """Bytes as an open file, read-only and unnamed for the process that gets it."""
     with tempfile.NamedTemporaryFile() as written:
         written.write(data)
         written.flush()
@@ -155,7 +157,8 @@ def _readable(data: bytes) -> Iterator[IO[bytes]]:
 def start(
     role: str, text: bytes, end: socket.socket, limits: Limits, *, is_confined: bool
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """One of the two processes, `judge` or `candidate`; ended, with all it started, on leaving."""
+    """Start one of the two processes, `judge` or `candidate`. On exit, the process and all that it
+    started are killed."""
     root = "/harness" if is_confined else str(Path(str(remask.__file__)).parents[1])
     code = f"import sys; sys.path.append({root!r}); import {PACKAGE}.{role} as role; role.main()"
     arguments = [str(end.fileno()), json.dumps(asdict(limits) | {"is_alone": is_confined})]
@@ -181,6 +184,6 @@ def start(
             try:
                 yield process
             finally:
-                if not is_confined or process.poll() is None:  # bwrap takes all others with it
+                if not is_confined or process.poll() is None:  # bwrap kills its children
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(process.pid, signal.SIGKILL)

@@ -1,21 +1,22 @@
-"""Runs a generated program against tests, confined by bubblewrap, and says how it ended.
+"""Run a generated program against tests, confined by bubblewrap, and report how it ended.
 
-The program and the judge, who runs the tests, are two processes in two sandboxes, joined by one
-socket. The program is asked for values and sends values; it never sees the tests, what they expect,
-or the pipe for the verdict. A verdict counts as passed only with the token of this run, which the
-judge alone was given. So none of these help a program: ending early with status 0, `os._exit`,
+The program and the judge, which runs the tests, are two processes in two sandboxes, connected by
+one socket. The program is asked for values and sends values; it never sees the tests, the expected
+results or the pipe for the verdict. A verdict counts as passed only with the token of this run,
+which only the judge has. So none of these help a program: exiting early with status 0, `os._exit`,
 reading its own source, arguments, environment or memory, patching builtins or test helpers, or
 objects that claim to equal everything.
 
 What remains possible:
-- To pass, a program may do what tests cannot tell from a right answer, such as a table of answers.
-- It can read the system's `/usr` and this Python's own files, and learn the time and the kernel.
-- A hole in the kernel or in bubblewrap is a hole here. A program of a user that is root outside is
-  that same user inside, without any of root's rights.
-- Within its limits it may waste time and memory, and about as much of the kernel's for page tables.
-- The kernel does not count root's threads: run by root, only a limit around all of this (a
-  container's, on processes or memory) bounds what threads take, some 25 KB each.
-- Tests see copies: that a program changed a list it was given is not noticed.
+- A program can pass by anything that tests cannot tell from a right answer, such as a table of the
+  answers.
+- It can read the system's `/usr` and this Python's files, and learn the time and the kernel.
+- A vulnerability of the kernel or of bubblewrap is one of this sandbox. If the user outside is
+  root, the program runs as the same user inside, without root's capabilities.
+- Within its limits it can waste time and memory, and about as much kernel memory for page tables.
+- The kernel does not count root's threads. If root runs this, only an outer limit, such as a
+  container's on processes or memory, bounds what threads take, about 25 KB each.
+- Tests see copies: a change that the program makes to a list it was given goes unnoticed.
 """
 
 import contextlib
@@ -37,19 +38,19 @@ from remask.evaluation.sandbox.confinement import Limits, is_available, start
 Status = Literal["passed", "failed", "error", "died", "timeout", "memory", "output"]
 
 TAIL = 2000
-"""Characters of a program's output that are kept, the last ones."""
+"""Number of characters kept from the end of a program's output."""
 GRACE_S = 0.5
-"""For a program that hung up to end by itself, so that its exit status tells why."""
+"""Time for a program that closed its socket to exit, so that its exit status gives the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class ProgramOutcome:
     """How a program ended."""
 
     status: Status
-    """Wrong answers are `failed`, exceptions `error`, an end before the verdict `died`."""
+    """`failed` for wrong answers, `error` for exceptions, `died` for an exit before the verdict."""
     detail: str = ""
-    """The test that failed, and why."""
+    """The test that failed, and the reason."""
     stdout: str = ""
     stderr: str = ""
     seconds: float = 0.0
@@ -63,22 +64,22 @@ def run_python(
     setup: str = "",
     limits: Limits | None = None,
     unsafe: bool = False,
-) -> Outcome:
+) -> ProgramOutcome:
     """Run a program, then tests that use what it defines.
 
     Args:
-        source: The program. Nobody need have read it.
-        tests: Statements that raise where the program is wrong; trusted, and at least one.
-        names: What the tests use of the program. All their other names are the judge's own.
+        source: The program; untrusted.
+        tests: At least one statement that raises if the program is wrong; trusted.
+        names: The program's names that the tests use. All other names are the judge's own.
         setup: Statements before the tests, such as imports; trusted.
-        limits: What the program may use.
-        unsafe: Run without a sandbox where there is none. Limits hold; nothing else does.
+        limits: Resource limits of the program. Defaults to `Limits()`.
+        unsafe: Run without a sandbox if none is available. Only the limits are enforced then.
 
     Raises:
-        RuntimeError: There is no sandbox here, or it would not start.
+        RuntimeError: No sandbox is available, or it did not start.
     """
     if not tests:
-        raise ValueError("a program needs at least one test; without tests nothing is proven")
+        raise ValueError("a program needs at least one test, got none; without one it would pass")
     reason = is_available()
     if reason is not None and not unsafe:
         raise RuntimeError(f"generated code is not run without a sandbox: {reason}")
@@ -92,13 +93,13 @@ def run_python(
             for (role, text), end in zip(texts.items(), ends, strict=True)
         }
         for end in ends:
-            end.close()  # else neither side would hear the other hang up
+            end.close()  # otherwise neither side would notice that the other is gone
         watch = _Watch(workers, limits, begun + limits.wall_s)
         stopped = watch.until_verdict()
         exit_status = _exit_status(workers["candidate"])
     seconds = time.monotonic() - begun
     status, detail = _conclude(watch.texts, stopped, exit_status, token, limits, seconds)
-    return Outcome(
+    return ProgramOutcome(
         status=status,
         detail=detail,
         stdout=_tail(watch.texts["candidate", "stdout"]),
@@ -113,27 +114,27 @@ def read(): open(SECRET).read()
 def write(): open(SECRET, "a").close()
 def network(): socket.create_connection(("127.0.0.1", PORT), 5).close()
 def escapes():
-    found = []
+    succeeded = []
     for attempt in (read, write, network):
         try:
             attempt()
-            found.append(attempt.__name__)
+            succeeded.append(attempt.__name__)
         except OSError:
             pass
-    return ", ".join(found)
+    return ", ".join(succeeded)
 """
 
 
 def find_escapes(*, unsafe: bool = False) -> str | None:
     """What a program can do here that it must not: read or write a file outside, or reach this
-    machine's network; none when it holds. Without a sandbox only if `unsafe`."""
+    machine's network. None if the sandbox holds. Runs without a sandbox only if `unsafe`."""
     with (
         tempfile.NamedTemporaryFile() as secret,
         socket.create_server(("127.0.0.1", 0)) as server,
     ):
-        given = f"SECRET, PORT = {secret.name!r}, {server.getsockname()[1]}"
+        constants = f"SECRET, PORT = {secret.name!r}, {server.getsockname()[1]}"
         outcome = run_python(
-            f"{given}\n{ESCAPES}",
+            f"{constants}\n{ESCAPES}",
             ["assert escapes() == '', escapes()"],
             names=["escapes"],
             unsafe=unsafe,
@@ -142,13 +143,13 @@ def find_escapes(*, unsafe: bool = False) -> str | None:
 
 
 class _Watch:
-    """Reads what both processes write, until there is a verdict or a limit is passed."""
+    """Reads the output of both processes until there is a verdict or a limit is exceeded."""
 
     def __init__(
         self, workers: dict[str, subprocess.Popen[bytes]], limits: Limits, deadline: float
     ) -> None:
         self.texts = {(role, name): b"" for role in workers for name in ("stdout", "stderr")}
-        self._most = limits.output_kb << 10
+        self._max_bytes = limits.output_kb << 10
         self._deadline = deadline
         self._selector = selectors.DefaultSelector()
         for role, name in self.texts:
@@ -157,14 +158,14 @@ class _Watch:
             )
 
     def until_verdict(self) -> Literal["timeout", "output"] | None:
-        """None when the judge closed its end; else which limit was passed."""
+        """Wait for the judge to close its pipe. Returns the limit that was exceeded, if any."""
         with self._selector:
             while (left := self._deadline - time.monotonic()) > 0:
                 for key, _ in self._selector.select(left):
                     if not self._read(key) and key.data == ("judge", "stdout"):
                         self._read_rest()
                         return None
-                if any(len(text) > self._most for text in self.texts.values()):
+                if any(len(text) > self._max_bytes for text in self.texts.values()):
                     return "output"
         return "timeout"
 
@@ -176,11 +177,11 @@ class _Watch:
         return bool(data)
 
     def _read_rest(self) -> None:
-        """What is already there."""
+        """Read what has already been written."""
         while ready := self._selector.select(0):
             for key, _ in ready:
                 self._read(key)
-            if any(len(text) > self._most for text in self.texts.values()):
+            if any(len(text) > self._max_bytes for text in self.texts.values()):
                 return
 
 
@@ -198,7 +199,7 @@ def _conclude(
     limits: Limits,
     seconds: float,
 ) -> tuple[Status, str]:
-    """Status and detail, from all that was seen."""
+    """Status and detail, from the outputs, the exit status and the time taken."""
     if stopped is not None:
         return stopped, f"stopped by {'wall_s' if stopped == 'timeout' else 'output_kb'}"
     lines = texts["judge", "stdout"].decode(errors="replace").splitlines()
@@ -207,8 +208,8 @@ def _conclude(
     except ValueError:
         return "died", "the judge was stopped while it wrote its verdict"
     if verdict.get("status") == "absent":
-        said = texts["judge" if not lines else "candidate", "stderr"]
-        raise RuntimeError(f"the sandbox did not start: {_tail(said).strip()}")
+        errors = texts["judge" if not lines else "candidate", "stderr"]
+        raise RuntimeError(f"the sandbox did not start: {_tail(errors).strip()}")
     status: Status = verdict.get("status") or "died"
     detail = str(verdict.get("detail", "the judge gave up"))
     if status == "passed" and not secrets.compare_digest(str(verdict.get("token")), token):
@@ -219,10 +220,10 @@ def _conclude(
 
 
 def _is_out_of_time(exit_status: int | None, limits: Limits, seconds: float) -> bool:
-    """Killed by the limit of the processor's time, by either of its two signals."""
+    """Whether the process was killed by either of the two signals of the CPU time limit."""
     ended_by = {
         s: (-s, 128 + s) for s in (signal.SIGXCPU, signal.SIGKILL)
-    }  # bare, or through bwrap
+    }  # directly, or through bwrap
     if exit_status in ended_by[signal.SIGXCPU]:
         return True
     return exit_status in ended_by[signal.SIGKILL] and seconds >= limits.cpu_s

@@ -1,14 +1,15 @@
-"""A filter of system calls for bubblewrap: no processes, namespaces or memory that nobody counts.
+"""A seccomp filter for bubblewrap: no new processes or namespaces, no unaccounted memory.
 
-`RLIMIT_NPROC` does not bind root, and evaluations often run as root in a container. `RLIMIT_AS`
+`RLIMIT_NPROC` does not apply to root, and evaluations often run as root in a container. `RLIMIT_AS`
 does not count what the kernel holds for a program: messages, locks, watches, attributes, the queue
-of a listening socket, pages that a pipe was given. This filter is classic BPF: it takes the number
-of a call and its arguments, and gives what the kernel is to do with it.
+of a listening socket, pages spliced into a pipe. The filter is classic BPF: it maps the number of a
+system call and its arguments to the kernel's action.
 
-It names what is denied, for what Python and a C library need differs by version and machine, and a
-call missing from a list of what is allowed would fail good programs. A list of what is denied ages
-as kernels gain calls; so of the calls from `FIRST_NEW` on, which have one number on all machines,
-only the named ones are there. The others answer as on an older kernel, which C libraries expect.
+The filter is a deny list, because the calls that Python and a C library need differ by version and
+machine, and a call missing from an allow list would fail correct programs. A deny list ages as
+kernels gain calls. So among the calls from `FIRST_NEW` on, which have the same number on all
+machines, only those named are allowed. The others answer as on an older kernel, which C libraries
+expect.
 """
 
 import errno
@@ -19,19 +20,20 @@ CLONE_THREAD = 0x10000
 ALLOW, ERROR, KILL = 0x7FFF0000, 0x00050000, 0x80000000
 LOAD, IF_EQUAL, IF_AT_LEAST, IF_ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 AT_CALL, AT_MACHINE, AT_FIRST_ARGUMENT, AT_SECOND_ARGUMENT = 0, 4, 16, 24
-"""Offsets in the kernel's `seccomp_data`; of arguments, the lower half."""
+"""Offsets in the kernel's `seccomp_data`; those of arguments point at the lower half."""
 OTHER_ABI = 0x40000000
-"""x86-64 numbers from here on are 32-bit calls under other numbers."""
+"""On x86-64, numbers from here on are the same calls in the x32 ABI."""
 
 FIRST_NEW = 424
 ALLOWED_NEW = {"close_range": 436, "faccessat2": 439, "epoll_pwait2": 441, "fchmodat2": 452}
-"""Not clone3, whose flags lie in memory, out of a filter's sight: the C library then uses clone."""
+"""clone3 is missing because its flags lie in memory that a filter cannot read; the C library then
+falls back to clone."""
 ALLOWED_FCNTL = {
     "F_DUPFD": 0, "F_GETFD": 1, "F_SETFD": 2, "F_GETFL": 3, "F_SETFL": 4, "F_DUPFD_CLOEXEC": 1030,
 }  # fmt: skip
-"""No locks, leases or notices, which the kernel keeps, and no larger pipes."""
+"""Locks, leases, notifications and larger pipes are missing because they take kernel memory."""
 
-# Without the call that makes an object, those that use it need no entry.
+# Calls that use an object need no entry if the call that makes it is denied.
 MACHINES: dict[str, tuple[int, dict[str, int]]] = {
     "x86_64": (
         0xC000003E,
@@ -65,14 +67,14 @@ MACHINES: dict[str, tuple[int, dict[str, int]]] = {
         },
     ),
 }  # fmt: skip
-"""By what `uname` calls a machine: its code in the kernel's audit, and its numbers of calls.
+"""Audit code and numbers of system calls, by the machine's name in `uname`.
 
-All are denied but `clone` and `fcntl`, of which some uses are.
+All calls are denied; `clone` and `fcntl` only for some arguments.
 """
 
 
 def make_filter(machine: str | None = None) -> bytes | None:
-    """The filter for a kind of machine, by default this one; None where calls are not known."""
+    """The filter for a machine; None if its system calls are not listed. Defaults to this one."""
     known = MACHINES.get(machine or os.uname().machine)
     if known is None:
         return None

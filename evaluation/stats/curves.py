@@ -1,4 +1,4 @@
-"""Curves of scores as plain values: a chart per suite, metric and what varies; a line per run."""
+"""Curves of scores as plain values: a chart per suite, metric and variable, with a line per run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from remask.evaluation.recipe import CurveConfig, LineConfig
-from remask.evaluation.stats.members import Estimate, combine
+from remask.evaluation.stats.members import ScoreEstimate, combine
 
 PLACE = "place"
 
@@ -14,7 +14,7 @@ PLACE = "place"
 @dataclass(frozen=True)
 class Point:
     at: float
-    estimate: Estimate
+    estimate: ScoreEstimate
 
 
 @dataclass(frozen=True)
@@ -33,28 +33,33 @@ class Chart:
 
     @property
     def is_calibration(self) -> bool:
-        """Is a perfect model's line the diagonal?"""
+        """Whether the line of a perfect model would be the diagonal."""
         return self.by.startswith("p(") and self.unit == "share"
 
 
 def make_charts(scores: pl.DataFrame, curves: Sequence[CurveConfig] = ()) -> list[Chart]:
-    """The curves asked for, and all that a table of the schema `SCORES` holds of single runs."""
+    """The charts that a recipe asks for, and those of all curves within single runs.
+
+    Args:
+        scores: A table of the schema `SCORES`.
+        curves: A recipe's curves.
+    """
     return [*_across_runs(scores, curves), *_within_runs(scores)]
 
 
 def _across_runs(scores: pl.DataFrame, curves: Sequence[CurveConfig]) -> list[Chart]:
     charts = []
     for curve in curves:
-        found = scores.filter(pl.col("by").is_null(), pl.col("suite") == curve.suite)
-        lines = tuple(_budgets(found, line, curve.metric) for line in curve.lines)
-        unit = found.filter(pl.col("metric") == curve.metric)["unit"]
+        figures = scores.filter(pl.col("by").is_null(), pl.col("suite") == curve.suite)
+        lines = tuple(_budgets(figures, line, curve.metric) for line in curve.lines)
+        unit = figures.filter(pl.col("metric") == curve.metric)["unit"]
         if any(line.points for line in lines):
             charts.append(Chart(curve.suite, curve.metric, "forward passes", unit[0], lines))
     return charts
 
 
 def _budgets(scores: pl.DataFrame, line: LineConfig, metric: str) -> Line:
-    """A point per decoder, at the forward passes it took on average."""
+    """A point per decoder, at its mean number of forward passes."""
     points = []
     for decoder in line.decoders:
         run = scores.filter(pl.col("checkpoint") == line.checkpoint, pl.col("decoder") == decoder)
@@ -67,11 +72,11 @@ def _budgets(scores: pl.DataFrame, line: LineConfig, metric: str) -> Line:
 
 
 def _within_runs(scores: pl.DataFrame) -> list[Chart]:
-    found = scores.filter(
+    points = scores.filter(
         pl.col("by").is_not_null(), pl.col("at").is_finite(), pl.col("value").is_finite()
     )
     charts = []
-    for (suite, by, metric), part in found.group_by("suite", "by", "metric", maintain_order=True):
+    for (suite, by, metric), part in points.group_by("suite", "by", "metric", maintain_order=True):
         lines = []
         for (checkpoint, decoder), run in part.group_by(
             "checkpoint", "decoder", maintain_order=True
@@ -82,7 +87,7 @@ def _within_runs(scores: pl.DataFrame) -> list[Chart]:
 
 
 def _lines(label: str, run: pl.DataFrame) -> list[Line]:
-    """One line for all members where their points can be matched, else one for each."""
+    """One line for all members if their points can be matched; otherwise one line per member."""
     run = run.sort("at")
     members = [part for _, part in run.group_by("member", maintain_order=True)]
     if len(members) == 1:
@@ -90,7 +95,7 @@ def _lines(label: str, run: pl.DataFrame) -> list[Line]:
     label_all = f"{label} (mean of {len(members)})"
     places = [set(part["at"]) for part in members]
     shared = set.intersection(*places)
-    if shared == min(places, key=len):  # some may go further than others
+    if shared == min(places, key=len):  # some members may take more steps than others
         return [_line(label_all, run.filter(pl.col("at").is_in(shared)).with_columns(place="at"))]
     if len({len(part) for part in members}) == 1:  # bins whose means differ a little
         ranked = pl.concat(part.with_row_index(PLACE) for part in members)

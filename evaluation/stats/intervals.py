@@ -12,7 +12,7 @@ RESAMPLES = 1000
 
 
 def wilson(successes: float, count: int) -> tuple[float, float]:
-    """Wilson's interval of a share; [0, 1] when nothing was counted."""
+    """Wilson's interval of a share; [0, 1] if the count is 0."""
     if count == 0:
         return 0.0, 1.0
     share = successes / count
@@ -25,23 +25,23 @@ def wilson(successes: float, count: int) -> tuple[float, float]:
 def bootstrap(
     groups: NDArray[np.floating], statistic: Callable[[NDArray[np.floating]], NDArray[np.floating]]
 ) -> tuple[float, float]:
-    """Interval of a statistic of sums over groups, when groups are drawn anew.
+    """Bootstrap interval of a statistic of sums over groups, resampling the groups.
 
-    Cells of one board are not independent, so what is counted in cells is resampled by board. The
-    draws are the same every time.
+    Cells of one board are not independent, so counts of cells are resampled by board. The draws
+    are the same every time.
 
     Args:
-        groups: What each group adds, [B, K].
-        statistic: From sums [R, K] to values [R]; those that are not finite are left out.
+        groups: The summands of each group, [B, K].
+        statistic: Maps sums [R, K] to values [R]; values that are not finite are ignored.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = statistic(_draws(len(groups)) @ groups)
-    low, high = np.quantile(found[np.isfinite(found)], [0.025, 0.975])
+        values = statistic(_draws(len(groups)) @ groups)
+    low, high = np.quantile(values[np.isfinite(values)], [0.025, 0.975])
     return float(low), float(high)
 
 
 def bootstrap_ratio(parts: ArrayLike, wholes: ArrayLike) -> tuple[float, float]:
-    """Interval of Σ parts / Σ wholes over groups, [B] each; with all wholes 1, of a mean."""
+    """Interval of Σ parts / Σ wholes over groups, [B] each; of a mean if all wholes are 1."""
     sums = np.stack([np.asarray(parts, np.float64), np.asarray(wholes, np.float64)], 1)
     if sums[:, 1].sum() == 0:
         return 0.0, 1.0
@@ -50,6 +50,6 @@ def bootstrap_ratio(parts: ArrayLike, wholes: ArrayLike) -> tuple[float, float]:
 
 @functools.lru_cache(maxsize=2)
 def _draws(count: int) -> NDArray[np.floating]:
-    """How often each of `count` groups is drawn in each resample, [R, B]."""
+    """Number of times that each of `count` groups is drawn in each resample, [R, B]."""
     rng = np.random.default_rng(0)
     return rng.multinomial(count, np.full(count, 1 / count), RESAMPLES).astype(np.float64)

@@ -1,4 +1,4 @@
-"""One figure from the several checkpoints of one name, say from three seeds."""
+"""One figure from all checkpoints of one name, such as three seeds."""
 
 import math
 from dataclasses import dataclass
@@ -7,43 +7,43 @@ import polars as pl
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ScoreEstimate:
     """A figure with its 95 % interval."""
 
     value: float
     low: float
     high: float
     members: int = 1
-    """Checkpoints it is a mean of."""
+    """Number of checkpoints that the figure is a mean of."""
 
 
-def combine(scores: pl.DataFrame) -> Estimate | None:
-    """The mean over members, with Student's interval of that mean; one member keeps its own.
+def combine(scores: pl.DataFrame) -> ScoreEstimate | None:
+    """The mean over members with its Student interval; a single member keeps its own interval.
 
     Args:
-        scores: Rows of one figure, one per member. Members without a value are left out.
+        scores: Rows of one figure, one per member. Members without a value are ignored.
 
     Returns:
-        None when no member has a value.
+        None if no member has a value.
     """
-    found = scores.filter(pl.col("value").is_finite())
-    if found.is_empty():
+    known = scores.filter(pl.col("value").is_finite())
+    if known.is_empty():
         return None
-    first = found.row(0, named=True)
-    values = found["value"].to_list()
+    first = known.row(0, named=True)
+    values = known["value"].to_list()
     if len(values) == 1:
-        return Estimate(first["value"], _number(first["low"]), _number(first["high"]))
+        return ScoreEstimate(first["value"], _number(first["low"]), _number(first["high"]))
     mean = math.fsum(values) / len(values)
     variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
     reach = student_t(len(values) - 1) * math.sqrt(variance / len(values))
     low, high = mean - reach, mean + reach
     if first["unit"] == "share":
         low, high = max(low, 0.0), min(high, 1.0)
-    return Estimate(mean, low, high, len(values))
+    return ScoreEstimate(mean, low, high, len(values))
 
 
 def student_t(freedom: int) -> float:
-    """The t within which Student's distribution has 95 % of its mass, on both sides of 0."""
+    """The t such that Student's distribution has 95 % of its mass in [-t, t]."""
     low, high = 0.0, 16.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -52,7 +52,7 @@ def student_t(freedom: int) -> float:
 
 
 def _mass_within(t: float, freedom: int) -> float:
-    """P(|T| < t): a finite sum over powers of a cosine, for whole degrees of freedom."""
+    """P(|T| < t), which is a finite sum over powers of a cosine for whole degrees of freedom."""
     angle = math.atan2(t, math.sqrt(freedom))
     is_odd = freedom % 2
     term, total = math.cos(angle) if is_odd else 1.0, 0.0

@@ -9,9 +9,19 @@ from remask.evaluation.decode.paths import Bools, Ints, Paths
 from remask.evaluation.stats.intervals import bootstrap_ratio, wilson
 from remask.evaluation.suite import Score, Unit
 
+FORWARD_PASSES = {"forward_passes": "forward passes of the model per sample"}
+REVISION_GLOSSARY = {
+    "fixed": "cells per sample that were wrong at the start and right at the end",
+    "broken": "cells per sample that were right at the start and wrong at the end",
+    "remasked": "number of times per sample that a visible token became MASK",
+    "revealed": "number of times per sample that MASK became a token",
+    "oscillating": "cells per sample that were re-masked more than once",
+}
+"""The metrics of `revision_scores`."""
+
 
 def share(metric: str, hits: Bools, **facts: Any) -> Score:
-    """The share of samples that are so, [B]."""
+    """The share of samples for which `hits` is true, [B], with Wilson's interval."""
     low, high = wilson(int(hits.sum()), len(hits))
     return Score(
         metric=metric,
@@ -24,7 +34,10 @@ def share(metric: str, hits: Bools, **facts: Any) -> Score:
 
 
 def ratio(metric: str, parts: Ints, wholes: Ints, **facts: Any) -> Score:
-    """A share of parts, cells say, with an interval that knows they come by boards; [B] each."""
+    """Σ parts / Σ wholes, such as a share of cells, [B] each.
+
+    The interval resamples whole samples, because the cells of one board are not independent.
+    """
     part, whole = int(parts.sum()), int(wholes.sum())
     low, high = bootstrap_ratio(parts, wholes) if 0 < part < whole else wilson(part, whole)
     return Score(
@@ -33,7 +46,7 @@ def ratio(metric: str, parts: Ints, wholes: Ints, **facts: Any) -> Score:
 
 
 def mean(metric: str, values: NDArray, unit: Unit = "number", **facts: Any) -> Score:
-    """The mean over samples, [B]."""
+    """The mean over samples, [B], with a bootstrap interval."""
     low, high = bootstrap_ratio(values, np.ones(len(values)))
     return Score(
         metric=metric,
@@ -46,8 +59,8 @@ def mean(metric: str, values: NDArray, unit: Unit = "number", **facts: Any) -> S
     )
 
 
-def what_revision_did(paths: Paths) -> list[Score]:
-    """Per sample, in cells: mended and spoilt, re-masked, revealed, re-masked more than once."""
+def revision_scores(paths: Paths) -> list[Score]:
+    """Cells per sample that revision fixed, broke, re-masked, revealed or re-masked repeatedly."""
     was_right, is_right = paths.start == paths.solution, paths.final == paths.solution
     remasks, reveals = paths.remasks().sum(0), paths.reveals().sum(0)  # [B, N]
     return [

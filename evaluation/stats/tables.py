@@ -1,4 +1,4 @@
-"""Tables of scores as plain values: what is measured, its interval, what was published, the best.
+"""Tables of scores as plain values: measured figures with intervals, published ones, the best.
 
 The report and the terminal show the same tables.
 """
@@ -14,7 +14,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from remask.evaluation.recipe import RowConfig, TableConfig
-from remask.evaluation.stats.members import Estimate, combine
+from remask.evaluation.stats.members import ScoreEstimate, combine
 from remask.pipeline.runtime.terminal import visible
 
 SCORES = pl.Schema(
@@ -37,12 +37,12 @@ SCORES = pl.Schema(
         "better": pl.String,
     }
 )
-"""Of `scores.parquet`: a row per figure. `by` is null for a table's figures, and names what varies
-along a curve otherwise."""
+"""Schema of `scores.parquet`, which has a row per figure. `by` is null for figures of a table, and
+names the variable of a curve otherwise."""
 
 WIDE = 6
-"""A table of more metrics than this has them as its rows."""
-NOTHING = "–"
+"""A table with more metrics than this has them as rows."""
+MISSING = "–"
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure, as it is shown; empty strings where there is none."""
+    """A figure as it is shown; empty strings if there is none."""
 
-    measured: Estimate | None = None
+    measured: ScoreEstimate | None = None
     text: str = ""
     interval: str = ""
     """Like `[91.7, 94.8]`."""
@@ -72,12 +72,12 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A run, or published figures, or both."""
+class TableRow:
+    """A run, published figures, or both."""
 
     label: str
     members: int
-    """Checkpoints behind its figures; 0 for published figures alone."""
+    """Number of checkpoints behind the figures; 0 if all of them are published ones."""
     cells: tuple[Cell, ...]
 
     @property
@@ -90,15 +90,17 @@ class Table:
     title: str
     note: str
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
 
-    def grid(self, *, is_turned: bool = False) -> tuple[list[str], list[tuple[str, list[Cell]]]]:
-        """Headings and labelled lines of cells; a wide table is turned on its side anyway."""
+    def grid(
+        self, *, is_transposed: bool = False
+    ) -> tuple[list[str], list[tuple[str, list[Cell]]]]:
+        """Headings and labelled lines of cells. A wide table is always transposed."""
         metrics, labels = [c.heading for c in self.columns], [r.full_label for r in self.rows]
-        if len(metrics) <= WIDE and not is_turned:
+        if len(metrics) <= WIDE and not is_transposed:
             return metrics, [(r.full_label, list(r.cells)) for r in self.rows]
-        turned = zip(*(row.cells for row in self.rows), strict=True)
-        return labels, [(m, list(cells)) for m, cells in zip(metrics, turned, strict=True)]
+        columns = zip(*(row.cells for row in self.rows), strict=True)
+        return labels, [(m, list(cells)) for m, cells in zip(metrics, columns, strict=True)]
 
 
 def readable(metric: str) -> str:
@@ -106,35 +108,35 @@ def readable(metric: str) -> str:
 
 
 def make_tables(scores: pl.DataFrame, configs: Sequence[TableConfig] = ()) -> list[Table]:
-    """The tables a recipe asks for; without any, one per suite with all runs and metrics.
+    """The tables that a recipe asks for.
 
     Args:
-        scores: Of the schema `SCORES`.
-        configs: A recipe's tables.
+        scores: A table of the schema `SCORES`.
+        configs: A recipe's tables. Defaults to one table per suite with all runs and metrics.
     """
     figures = scores.filter(pl.col("by").is_null())
     return [_make_table(figures, config) for config in configs or _default_configs(figures)]
 
 
 def print_table(console: Console, table: Table) -> None:
-    """Print a table in the terminal; the best of a metric has a star.
+    """Print a table in the terminal; a star marks the best figure of each metric.
 
-    If it is too wide, intervals go below their values; if it still is, it is turned on its side.
+    If the table is too wide, intervals go below their values; if it still is, it is transposed.
     """
     unbounded = console.options.update(max_width=10_000)
     for out in (
         _rich_table(table, " "),
         _rich_table(table, "\n"),
-        _rich_table(table, " ", is_turned=True),
-        _rich_table(table, "\n", is_turned=True),
+        _rich_table(table, " ", is_transposed=True),
+        _rich_table(table, "\n", is_transposed=True),
     ):
         if console.measure(out, options=unbounded).maximum <= console.width:
             break
     console.print(out)
 
 
-def _rich_table(table: Table, between: str, *, is_turned: bool = False) -> RichTable:
-    headings, lines = table.grid(is_turned=is_turned)
+def _rich_table(table: Table, between: str, *, is_transposed: bool = False) -> RichTable:
+    headings, lines = table.grid(is_transposed=is_transposed)
     out = RichTable(title=Text(visible(table.title)), box=box.SIMPLE_HEAD, title_justify="left")
     out.caption = Text(visible(table.note)) if table.note else None
     out.add_column()
@@ -147,9 +149,9 @@ def _rich_table(table: Table, between: str, *, is_turned: bool = False) -> RichT
         shown = [Text(visible(label))]
         for cell, split in zip(cells, is_split, strict=True):
             star, style = ("*", "bold") if cell.is_best else ("", "")
-            value = f"{star}{cell.text or NOTHING}"
+            value = f"{star}{cell.text or MISSING}"
             shown.append(Text(between.join(filter(None, (value, cell.interval))), style))
-            shown += [Text(cell.quoted or NOTHING)] if split else []
+            shown += [Text(cell.quoted or MISSING)] if split else []
         out.add_row(*shown)
     return out
 
@@ -178,7 +180,7 @@ def _make_table(figures: pl.DataFrame, config: TableConfig) -> Table:
         quoted = [_quoted(row, i) for row in config.rows]
         cells.append(_cells(columns[-1], measured, quoted))
     rows = [
-        Row(row.label, max((c.measured.members for c in own if c.measured), default=0), own)
+        TableRow(row.label, max((c.measured.members for c in own if c.measured), default=0), own)
         for row, own in zip(config.rows, zip(*cells, strict=True), strict=True)
     ]
     return Table(config.title, config.note, tuple(columns), tuple(rows))
@@ -193,10 +195,10 @@ def _column(part: pl.DataFrame, figures: pl.DataFrame, config: TableConfig, metr
             f"table {config.title!r}: suite {config.suite!r} has no metric {metric!r}; "
             f"it has {known}"
         )
-    return Column(metric, "number", "neither")  # nothing of ours, so published figures alone
+    return Column(metric, "number", "neither")  # no run of ours: published figures only
 
 
-def _measured(part: pl.DataFrame, row: RowConfig) -> Estimate | None:
+def _measured(part: pl.DataFrame, row: RowConfig) -> ScoreEstimate | None:
     if row.checkpoint is None:
         return None
     return combine(
@@ -205,31 +207,32 @@ def _measured(part: pl.DataFrame, row: RowConfig) -> Estimate | None:
 
 
 def _quoted(row: RowConfig, index: int) -> float:
-    """NaN where nothing was published."""
+    """The published figure; NaN if there is none."""
     value = None if row.quoted is None else row.quoted[index]
     return math.nan if value is None else value
 
 
-def _cells(column: Column, measured: list[Estimate | None], quoted: list[float]) -> list[Cell]:
-    """One column's cells, all with the same number of decimals: as many as were published."""
+def _cells(column: Column, measured: list[ScoreEstimate | None], quoted: list[float]) -> list[Cell]:
+    """The cells of one column, all with as many decimals as the published figures."""
     scale = 100 if column.unit == "share" else 1
     values = [m.value for m in measured if m]
     published = [q for q in quoted if math.isfinite(q)]
     printed = max((len(str(q).partition(".")[2]) for q in published), default=0)
     decimals = printed or decimals_for(scale * max(map(abs, values), default=0.0), column.unit)
     cells = []
-    for found, q in zip(measured, quoted, strict=True):
+    for estimate, q in zip(measured, quoted, strict=True):
         cell = Cell(quoted=f"{q:.{printed}f}" if math.isfinite(q) else "")
-        if found:
-            text, interval = show(found, scale, decimals)
-            cell = replace(cell, measured=found, text=text, interval=interval)
+        if estimate:
+            text, interval = show(estimate, scale, decimals)
+            cell = replace(cell, measured=estimate, text=text, interval=interval)
         cells.append(cell)
     best = _best(column, [c for c in cells if c.measured])
     return [replace(cell, is_best=cell.text == best) if cell.text else cell for cell in cells]
 
 
 def _best(column: Column, cells: list[Cell]) -> str | None:
-    """The best figure as it is shown, for what looks equal is equal; none where all are."""
+    """The best figure as it is shown, since figures that look equal count as equal; None if all
+    look equal."""
     if len({cell.text for cell in cells}) < 2 or column.better == "neither":
         return None
     choose = max if column.better == "higher" else min
@@ -237,14 +240,14 @@ def _best(column: Column, cells: list[Cell]) -> str | None:
 
 
 def decimals_for(largest: float, unit: str) -> int:
-    """Decimals that leave about three digits: 93.4 %, 0.57 %, 0.236."""
+    """Number of decimals that leaves about three digits: 93.4 %, 0.57 %, 0.236."""
     if unit == "share":
         return 1 if largest >= 10 else 2
     return 3 if largest < 10 else 2 if largest < 100 else 1
 
 
-def show(estimate: Estimate, scale: float, decimals: int) -> tuple[str, str]:
-    """A figure and its interval as text; no interval when it is not known."""
+def show(estimate: ScoreEstimate, scale: float, decimals: int) -> tuple[str, str]:
+    """A figure and its interval as text; the interval is empty if it is unknown."""
     value, low, high = (
         f"{scale * number:.{decimals}f}" if math.isfinite(number) else ""
         for number in (estimate.value, estimate.low, estimate.high)

@@ -1,1 +1,1 @@
-"""Benchmarks: samples and their scoring, one per file."""
+"""Benchmarks, one per file: samples, prompts, scores, glossary, showcase."""

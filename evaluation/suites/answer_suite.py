@@ -3,24 +3,26 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from remask.evaluation.judges.answers import Preset, extract_answer, same_answer
+from remask.evaluation.judges.answers import AnswerFormat, extract_answer, same_answer
 from remask.evaluation.judges.equivalence import Checker
 from remask.evaluation.suites.generation_suite import GenerationSuite, Judge, Verdict
 from remask.evaluation.suites.text_suite import Question
 from remask.models import Backbone
+from remask.models.ranges import Range
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerSuite(GenerationSuite):
     """Responses whose final answer is compared with the right one by math-verify."""
 
-    reading: ClassVar[Preset]
-    """Where in a response the answer is looked for."""
+    answer_format: ClassVar[AnswerFormat]
+    """How a response marks its answer."""
 
-    timeout_s: float = 5.0
-    """Of computing, to compare two answers; what takes longer is wrong."""
+    timeout_s: Annotated[float, Range("(0, inf)")] = 5.0
+    """Limit on the CPU time of comparing two answers; a comparison that takes longer counts as
+    wrong."""
 
     def check(self, backbone: Backbone) -> None:
         try:
@@ -34,7 +36,7 @@ class AnswerSuite(GenerationSuite):
         with Checker(timeout_s=self.timeout_s) as checker:
 
             def judge(question: Question, response: str) -> Verdict:
-                answer = extract_answer(response, self.reading)
+                answer = extract_answer(response, self.answer_format)
                 is_right = answer is not None and same_answer(
                     question.record.answer, answer, checker
                 )

@@ -1,8 +1,8 @@
-"""ARC-Challenge by forward passes alone: the choice that the model finds likeliest counts."""
+"""ARC-Challenge without decoding: the choice with the highest likelihood counts."""
 
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from remask.evaluation.decode.likelihood import Likelihood, log_likelihood
 from remask.evaluation.decoder import Decoder
-from remask.evaluation.stats.scores import mean, share
-from remask.evaluation.suite import Score, register
+from remask.evaluation.stats.scores import FORWARD_PASSES, mean, share
+from remask.evaluation.suite import Score
 from remask.evaluation.suites.arc_generation import WORKED, listed
 from remask.evaluation.suites.text_suite import Question, TextSuite
 from remask.models import Backbone
@@ -33,23 +33,35 @@ SCHEMA = pa.schema(
 )
 
 
-@register
 @dataclass(frozen=True, kw_only=True)
 class ArcSuite(TextSuite):
-    """Questions of ARC, scored by likelihood. Nothing is decoded, so decoders do not matter."""
+    """Questions of ARC, scored by likelihood. Nothing is decoded, so decoders do not matter.
+
+    The paper's preset lists the choices and scores their letters, which is our guess: the paper's
+    score of its base model is far above what LLaDA's likelihood of the choices' texts gives.
+    """
 
     kind: ClassVar[str] = "arc"
+    glossary: ClassVar[Mapping[str, str]] = {
+        "accuracy": "questions whose likeliest choice is right",
+        "accuracy_by_length": "accuracy with likelihoods divided by the choices' characters",
+        **FORWARD_PASSES,
+    }
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": {"chat": True, "shots": 0, "scored": "letters"},
+        "llada_base": {"chat": False, "bos": False, "scored": "texts", "mc_num": 128, "cfg": 0.5},
+    }
     plain_template: ClassVar[str] = ARC.plain_template
     chat_template: ClassVar[str] = ARC.chat_template
 
     data: str = "allenai/ai2_arc"
     scored: Literal["texts", "letters"] = "texts"
-    """What is scored after the question: each choice's text, or its letter with the choices listed
-    in the question."""
+    """What is scored after the question: the text of each choice, or its letter, with the choices
+    listed in the question."""
     mc_num: int = 128
-    """Draws of masks for a choice of several tokens."""
+    """Number of mask draws for a choice of several tokens."""
     cfg: float = 0.0
-    """Guidance against the model's view without the question."""
+    """Classifier-free guidance: the weight against logits without the question."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -57,8 +69,8 @@ class ArcSuite(TextSuite):
         _ = self._likelihood  # checks itself
 
     def read(self, data: str, *, is_example: bool) -> Sequence[Question]:
-        found = read_arc(data, "train" if is_example else self.split)
-        return [self._asked(listed(question)) for question in found]
+        questions = read_arc(data, "train" if is_example else self.split)
+        return [self._asked(listed(question)) for question in questions]
 
     def own_examples(self) -> Sequence[Question]:
         return [self._asked(listed(question)) for question in WORKED]
@@ -69,7 +81,7 @@ class ArcSuite(TextSuite):
 
     def adapt(self, decoder: Decoder) -> Decoder:
         super().adapt(decoder)
-        return Decoder(max_steps=1, batch_size=decoder.batch_size)  # one set of predictions for all
+        return Decoder(max_steps=1, batch_size=decoder.batch_size)  # the same for all decoders
 
     def check(self, backbone: Backbone) -> None:
         super().check(backbone)
@@ -105,12 +117,13 @@ class ArcSuite(TextSuite):
         hits = {"accuracy": [], "accuracy_by_length": []}
         for row in rows:
             gold = row["labels"].index(row["gold"])
-            found = np.array(row["log_likelihoods"])
-            hits["accuracy"].append(found.argmax() == gold)
-            hits["accuracy_by_length"].append((found / row["characters"]).argmax() == gold)
+            log_likelihoods = np.array(row["log_likelihoods"])
+            by_length = log_likelihoods / row["characters"]
+            hits["accuracy"].append(log_likelihoods.argmax() == gold)
+            hits["accuracy_by_length"].append(by_length.argmax() == gold)
         passes = predictions["forward_passes"].to_numpy()
         return [
-            *(share(name, np.array(found, dtype=bool)) for name, found in hits.items()),
+            *(share(name, np.array(is_right, dtype=bool)) for name, is_right in hits.items()),
             mean("forward_passes", passes, better="lower"),
         ]
 
@@ -134,18 +147,18 @@ class ArcSuite(TextSuite):
         return record.labels if self.scored == "letters" else record.texts
 
     def pairs(self, question: Question) -> list[tuple[list[int], list[int]]]:
-        """The prompt and each choice, as ids."""
+        """The prompt and each choice, as token ids."""
         answers, codec = self._answers(question), self.codec
         if self.chat:
             prompt = self.prompt(question)
             return [(prompt, codec.encode(text)) for text in answers]
-        text = "".join(r["content"] for r in self.rounds(question))
+        text = "".join(r["content"] for r in self.messages(question))
         return [codec.encode_pair(text, f" {answer}", bos=self.bos) for answer in answers]
 
 
 @functools.lru_cache(maxsize=8)
 def _longest(suite: ArcSuite) -> tuple[int, int, int, str]:
-    """The most tokens that are scored at once: in all, of the prompt, of the choice; and whose."""
+    """The longest row: its tokens, those of the prompt and of the choice, and the sample's id."""
     return max(
         (len(prefix) + len(target), len(prefix), len(target), question.sample_id)
         for question in suite.questions

@@ -1,23 +1,26 @@
-"""ARC-Challenge by generation: the model writes, and the choice it settles on counts."""
+"""ARC-Challenge by generation: the model writes a text, and the choice it settles on counts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from remask.evaluation.judges.choices import parse_choice
-from remask.evaluation.suite import register
 from remask.evaluation.suites.generation_suite import GenerationSuite, Judge, Verdict
+from remask.evaluation.suites.presets import PAPER, decode_settings
 from remask.evaluation.suites.text_suite import Question
 from remask.pipeline.benchmarks.arc import ARC, ChoiceQuestion, read_arc
 
 
-@register
 @dataclass(frozen=True, kw_only=True)
 class ArcGenerationSuite(GenerationSuite):
     """Questions of ARC with their choices listed."""
 
     kind: ClassVar[str] = "arc_generation"
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": PAPER,
+        "llada_instruct": decode_settings(512, chat=True, shots=0),
+    }
     plain_template: ClassVar[str] = ARC.plain_template
     plain_stops: ClassVar[tuple[str, ...]] = ("Question:",)
     chat_template: ClassVar[str] = (
@@ -38,7 +41,7 @@ class ArcGenerationSuite(GenerationSuite):
 
 
 def listed(question: ChoiceQuestion) -> Question:
-    """A question with its choices below it, a letter before each."""
+    """A question with its choices listed below it, each after its letter."""
     return Question(
         sample_id=question.question_id,
         text=ARC.ask(question),

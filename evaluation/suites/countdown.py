@@ -1,10 +1,13 @@
-"""Countdown from nothing but MASK: is it solved, are the steps true, and what did revision do? The
-small text task of `pipeline/sources/countdown.py`."""
+"""Countdown decoded from MASKs alone: is it solved, are its steps true, what did revision do?
+
+The task itself, also in the form of running sums, is `pipeline/sources/countdown.py`.
+"""
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +16,17 @@ import torch
 from remask.evaluation.decode.generation import fit_to_masks
 from remask.evaluation.decode.paths import Paths, path_columns
 from remask.evaluation.decoder import MAX_STEPS, Decoder
-from remask.evaluation.stats.scores import mean, ratio, share
-from remask.evaluation.suite import Score, register
+from remask.evaluation.player import PlayerSample
+from remask.evaluation.stats.scores import (
+    FORWARD_PASSES,
+    REVISION_GLOSSARY,
+    mean,
+    ratio,
+    share,
+)
+from remask.evaluation.suite import Score
 from remask.models import Backbone
+from remask.models.ranges import Range, check_fields
 from remask.pipeline.sources.countdown import (
     ALPHABET,
     END,
@@ -28,32 +39,37 @@ from remask.pipeline.sources.countdown import (
 )
 
 SHOWN = 8
-"""Samples for the player."""
+"""Number of samples in the showcase."""
+PLAYER_COLUMNS = 8
+"""Characters per line of the report's player, few enough for a phone."""
 STEP = re.compile(r"(\d)([+-])(\d)=(\d)")
 
 
-@register
 @dataclass(frozen=True, kw_only=True)
 class CountdownSuite:
-    """Held-out prompts, their responses all masked."""
+    """Held-out prompts, whose responses start fully masked."""
 
     kind: ClassVar[str] = "countdown"
     version: ClassVar[int] = 1
+    glossary: ClassVar[Mapping[str, str]] = {
+        "solved": "responses whose steps are all true and reach the target",
+        "true_steps": "share of the written steps that are true on their own",
+        "returned": "share of the re-masked positions that end as the token they first showed",
+        **{name: REVISION_GLOSSARY[name] for name in ("remasked", "revealed", "oscillating")},
+        **FORWARD_PASSES,
+    }
 
-    prompts: int = 1000
+    prompts: Annotated[int, Range("[1, inf)")] = 1000
     numbers: tuple[int, int] = (5, 5)
     largest: int = 4
     signs: Literal["free", "given"] = "free"
     held_out_share: float = 0.1
-    """As in the recipe that the data were built by."""
-    seed: int = 0
+    """The share in the recipe that built the training data, so that no prompt is in both."""
+    seed: Annotated[int, Range("[0, inf)")] = 0
 
     def __post_init__(self) -> None:
-        if self.prompts < 1:
-            raise ValueError(f"prompts must be at least 1, got {self.prompts}")
-        if self.seed < 0:
-            raise ValueError(f"seed must be 0 or more, got {self.seed}")
-        self._source()
+        check_fields(self)
+        self._source()  # checks the other fields
 
     @property
     def num_samples(self) -> int:
@@ -76,12 +92,13 @@ class CountdownSuite:
             raise ValueError(f"these rows take {length} tokens, the model {backbone.max_length}")
 
     def sample(self, index: int) -> tuple[str, str]:
-        """A held-out prompt and one response to it, by seed and number alone."""
+        """A held-out prompt and one response to it, as a function of the settings and the
+        index."""
         return self._source().draw("held_out", np.random.default_rng([self.seed, index]))
 
     def adapt(self, decoder: Decoder) -> Decoder:
         if decoder.start == "oracle":
-            raise ValueError("decoder start oracle is for samples that begin with mistakes")
+            raise ValueError("decoder start oracle is for samples that begin with wrong tokens")
         return fit_to_masks(decoder, MAX_STEPS)
 
     def predict(self, backbone: Backbone, samples: range, decoder: Decoder) -> pa.Table:
@@ -99,39 +116,52 @@ class CountdownSuite:
     def score(self, predictions: pa.Table) -> list[Score]:
         paths = Paths.read(predictions)
         remasks, reveals = paths.remasks(), paths.reveals()  # [K, B, N]
-        ever = remasks.any(0)
-        returned = ever & (paths.final == _first_revealed(paths))
+        was_remasked = remasks.any(0)
+        returned = was_remasked & (paths.final == _first_revealed(paths))
         solved = self._solved(paths.final)
-        true, steps = _true_steps(paths.final)
+        num_true, num_steps = _count_steps(paths.final)
         return [
             share("solved", solved),
-            ratio("true_steps", true, steps),
+            ratio("true_steps", num_true, num_steps),
             mean("forward_passes", paths.forward_passes, better="lower"),
             mean("remasked", remasks.sum((0, 2)), better="neither"),
             mean("revealed", reveals.sum((0, 2)), better="neither"),
-            ratio("returned", returned.sum(-1), ever.sum(-1), better="lower"),
+            ratio("returned", returned.sum(-1), was_remasked.sum(-1), better="lower"),
             mean("oscillating", (remasks.sum(0) > 1).sum(-1), better="lower"),
         ]
 
     def showcase(self, predictions: pa.Table) -> list[dict[str, Any]]:
-        """Samples of which most happened: right and wrong ends in turn, the most re-masks first."""
+        """The samples with the most re-masks: half of them solved, half of them not."""
         paths = Paths.read(predictions)
-        busy = np.argsort(-paths.remasks().sum((0, 2)), kind="stable")
-        solved = self._solved(paths.final)
-        chosen = [*busy[solved[busy]][: SHOWN // 2], *busy[~solved[busy]][: SHOWN // 2]]
+        busiest = np.argsort(-paths.remasks().sum((0, 2)), kind="stable")
+        is_solved = self._solved(paths.final)
+        solved, unsolved = busiest[is_solved[busiest]], busiest[~is_solved[busiest]]
+        chosen = [*solved[: SHOWN // 2], *unsolved[: SHOWN // 2]]
         return [
             {
                 "sample_id": paths.sample_ids[row],
                 "symbols": ALPHABET,
                 "states": paths.states[: paths.steps[row] + 1, row].tolist(),
-                "note": "solved" if solved[row] else "not solved",
+                "note": "solved" if is_solved[row] else "not solved",
             }
             for row in chosen
         ]
 
+    @classmethod
+    def player_sample(cls, sample: dict[str, Any]) -> PlayerSample:
+        if not isinstance(sample["symbols"], str):
+            raise ValueError(f"a text needs symbols, got {sample['symbols']!r}")
+        return PlayerSample(
+            sample_id=str(sample["sample_id"]),
+            note=str(sample.get("note") or ""),
+            columns=min(PLAYER_COLUMNS, len(sample["states"][0])),
+            symbols=sample["symbols"],
+            states=sample["states"],
+        )
+
     def _solved(self, rows: np.ndarray) -> np.ndarray:
         texts = [decode(row).partition(":") for row in rows]
-        return np.array([is_solution(f"{prompt}:", end) for prompt, _, end in texts])
+        return np.array([is_solution(f"{prompt}:", response) for prompt, _, response in texts])
 
     def _source(self) -> CountdownSource:
         return CountdownSource(
@@ -145,18 +175,18 @@ class CountdownSuite:
 
 
 def _first_revealed(paths: Paths) -> np.ndarray:
-    """The first token that each position showed, [B, N]; MASK where it never did."""
+    """The first token that each position showed, [B, N]; MASK if it never showed one."""
     first = paths.states[0].copy()
     for state in paths.states[1:]:
         first = np.where(first == 0, state, first)
     return first
 
 
-def _true_steps(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Steps that are true by themselves, and steps in all, [B] each."""
-    found = [decode(row).partition(":")[2].rstrip(END).split(";") for row in rows]
-    true = [sum(_is_true(step) for step in steps) for steps in found]
-    return np.array(true), np.array([len(steps) for steps in found])
+def _count_steps(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of steps that are true on their own, and of all steps, [B] each."""
+    written = [decode(row).partition(":")[2].rstrip(END).split(";") for row in rows]
+    num_true = [sum(_is_true(step) for step in steps) for steps in written]
+    return np.array(num_true), np.array([len(steps) for steps in written])
 
 
 def _is_true(step: str) -> bool:

@@ -1,63 +1,35 @@
-"""Suites that let a model write its answer: decode, judge, count. One file each in `suites/`."""
+"""Suites whose models write an answer, which is decoded and then judged."""
 
 import dataclasses
 import functools
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
 import pyarrow as pa
 
 from remask.evaluation.decode.generation import Answer, fit_to_masks, generate, milestones
 from remask.evaluation.decoder import Decoder
-from remask.evaluation.stats.scores import mean, share
 from remask.evaluation.suite import Score
+from remask.evaluation.suites.generation_scores import COUNTS, GLOSSARY, SCHEMA, generation_scores
 from remask.evaluation.suites.text_suite import Question, TextSuite
 from remask.models import Backbone
+from remask.models.ranges import Range
 from remask.models.text.prompts import check_room
 
 SHOWN = 8
-"""Answers for the report."""
-
-FLAGS = ("is_right", "has_ended")
-COUNTS = ("forward_passes", "remasked", "revealed", "replaced", "restored", "left_masked")
-SCHEMA = pa.schema(
-    {
-        "sample_id": pa.string(),
-        "subject": pa.string(),
-        "level": pa.int32(),
-        "prompt_sha256": pa.string(),
-        "prompt_tokens": pa.int32(),
-        "response": pa.string(),
-        "answer": pa.string(),
-        "verdict": pa.string(),
-        "is_right": pa.bool_(),
-        "has_ended": pa.bool_(),
-        "answer_tokens": pa.int32(),
-        "forward_passes": pa.int32(),
-        "remasked": pa.int32(),
-        "revealed": pa.int32(),
-        "replaced": pa.int32(),
-        "restored": pa.int32(),
-        "left_masked": pa.int32(),
-        "passes": pa.list_(pa.int32()),
-        "right_after": pa.list_(pa.bool_()),
-    }
-)
-"""Of predictions: a row per question. `right_after` is whether the answer was there, and right,
-after each number of `passes`."""
+"""Number of answers in the showcase."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is found in a response."""
+    """The answer of a response, and whether it is right."""
 
     answer: str | None
-    """Taken from the response; none if there is none."""
+    """The answer as it stands in the response; None if the response gives none."""
     is_right: bool
     detail: str = ""
 
@@ -69,36 +41,34 @@ Judge = Callable[[Question, str], Verdict]
 class GenerationSuite(TextSuite):
     """Questions answered by a text of at most `gen_length` tokens, decoded from MASKs."""
 
+    glossary: ClassVar[Mapping[str, str]] = GLOSSARY | {
+        "accuracy": "questions whose answer is right"
+    }
     metric: ClassVar[str] = "accuracy"
+    """Name of the share of right answers."""
     is_judged_along: ClassVar[bool] = True
-    """Judge the answer on the way too, after some of the forward passes."""
+    """Whether to judge the answer after some of the forward passes too."""
     plain_stops: ClassVar[tuple[str, ...]] = ()
-    """Where an answer ends that was asked for without a chat."""
+    """Texts that end an answer if the prompt has no chat template."""
     chat_stops: ClassVar[tuple[str, ...]] = ()
 
-    gen_length: int = 256
+    gen_length: Annotated[int, Range("[1, inf)")] = 256
     """Tokens of an answer."""
-    steps: int | None = None
-    """Forward passes at most, the same for every decoder that names no max_steps; as many as
-    tokens when none. Revision gets one less, for its closing pass."""
-    block_length: int | None = None
-    """Decode blocks of so many tokens from left to right, where a decoder can and names none."""
+    steps: Annotated[int | None, Range("[1, inf)")] = None
+    """Limit on the forward passes of every decoder without a max_steps of its own. Defaults to one
+    per token. Revision gets one step less, for its closing pass."""
+    block_length: Annotated[int | None, Range("[1, inf)")] = None
+    """Tokens of a block, for decoders that take blocks and set no block length. Blocks are decoded
+    from left to right. Defaults to one block."""
     ends: Literal["free", "late", "never"] = "free"
-    """Tokens that end an answer: revealed like others; `late`, after all others of their block
-    (LLaDA's confidence_eos_eot_inf); or `never` (logits_eos_inf)."""
+    """When the tokens that end an answer are revealed: `free`, like any other; `late`, after all
+    others of their block (LLaDA's confidence_eos_eot_inf); `never` (logits_eos_inf)."""
     stops: tuple[str, ...] | None = None
-    """Texts that end an answer; those of the suite when none."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("gen_length", "steps", "block_length"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+    """Texts that end an answer. Defaults to the suite's own."""
 
     @abstractmethod
     def judging(self) -> AbstractContextManager[Judge]:
-        """What tells a right response from a wrong one, with all that it needs to run."""
+        """A function that tells right responses from wrong ones, within the context it needs."""
 
     def adapt(self, decoder: Decoder) -> Decoder:
         decoder = fit_to_masks(super().adapt(decoder), self.steps or self.gen_length)
@@ -127,37 +97,20 @@ class GenerationSuite(TextSuite):
         )
         with self.judging() as judge:
             rows = [
-                self._row(judge, *one, passes)
-                for one in zip(questions, prompts, answers, strict=True)
+                self._row(judge, question, prompt, answer, passes)
+                for question, prompt, answer in zip(questions, prompts, answers, strict=True)
             ]
         return pa.Table.from_pylist(rows, schema=SCHEMA)
 
     def score(self, predictions: pa.Table) -> list[Score]:
-        table = {name: predictions[name].to_numpy() for name in (*FLAGS, *COUNTS, "answer_tokens")}
-        right = table["is_right"].astype(bool)
-        answered = np.array([x.is_valid for x in predictions["answer"]])
-        scores = [
-            share(self.metric, right),
-            *_by_subject(self.metric, right, predictions["subject"].to_pylist()),
-            share("answered", answered, better="neither"),
-            share("ended", table["has_ended"].astype(bool), better="neither"),
-            mean("forward_passes", table["forward_passes"], better="lower"),
-        ]
-        for name in ("answer_tokens", "remasked", "revealed", "replaced", "restored"):
-            scores.append(mean(name, table[name], better="neither"))
-        scores.append(mean("left_masked", table["left_masked"], better="lower"))
-        return [
-            *scores,
-            *_by_level(self.metric, right, predictions["level"].to_pylist()),
-            *_by_passes(self.metric, predictions, int(table["forward_passes"].max())),
-        ]
+        return generation_scores(self.metric, predictions)
 
     def showcase(self, predictions: pa.Table) -> list[dict[str, Any]]:
-        """Right and wrong answers in turn, those that were revised most first."""
+        """The answers with the most re-masks: half of them right, half of them wrong."""
         rows = sorted(predictions.to_pylist(), key=lambda row: -row["remasked"])
-        ends = [[row for row in rows if row["is_right"] == end] for end in (True, False)]
+        right, wrong = ([row for row in rows if row["is_right"] == x] for x in (True, False))
         names = ("sample_id", "response", "answer", "is_right", "verdict", "remasked")
-        chosen = [*ends[0][: SHOWN // 2], *ends[1][: SHOWN // 2]]
+        chosen = [*right[: SHOWN // 2], *wrong[: SHOWN // 2]]
         return [{name: row[name] for name in names} for row in chosen]
 
     def _check_blocks(self, decoder: Decoder) -> None:
@@ -181,15 +134,15 @@ class GenerationSuite(TextSuite):
         answer: Answer,
         passes: list[int],
     ) -> dict[str, Any]:
-        known: dict[str, Verdict] = {}
+        verdicts: dict[str, Verdict] = {}  # states on the way often have the same response
 
-        def look(ids: list[int]) -> tuple[str, Verdict]:
+        def judged(ids: list[int]) -> tuple[str, Verdict]:
             response = self._response(ids)
-            if response not in known:
-                known[response] = judge(question, response)
-            return response, known[response]
+            if response not in verdicts:
+                verdicts[response] = judge(question, response)
+            return response, verdicts[response]
 
-        response, verdict = look(answer.ids)
+        response, verdict = judged(answer.ids)
         length = self._length(answer.ids)
         return {name: getattr(answer, name) for name in COUNTS} | {
             "sample_id": question.sample_id,
@@ -205,51 +158,18 @@ class GenerationSuite(TextSuite):
             "answer_tokens": length,
             "passes": passes,
             "right_after": [
-                self.codec.mask_id not in state[: self._length(state)] and look(state)[1].is_right
+                self.codec.mask_id not in state[: self._length(state)] and judged(state)[1].is_right
                 for state in answer.states
             ],
         }
 
     def _length(self, ids: list[int]) -> int:
-        """Tokens before the first end."""
+        """Number of tokens before the first end token."""
         ends = {*self.codec.end_ids}
         return next((i for i, token in enumerate(ids) if token in ends), len(ids))
 
 
 @functools.lru_cache(maxsize=8)
 def _longest_prompt(suite: GenerationSuite) -> tuple[int, str]:
-    """Its tokens, and whose it is."""
+    """Number of tokens of the longest prompt, and the id of its sample."""
     return max((len(suite.prompt(question)), question.sample_id) for question in suite.questions)
-
-
-def _by_subject(metric: str, right: np.ndarray, subjects: list[str | None]) -> list[Score]:
-    found = sorted({subject for subject in subjects if subject is not None})
-    return [
-        share(f"{metric}_{slug(name)}", right[[subject == name for subject in subjects]])
-        for name in found
-    ]
-
-
-def _by_level(metric: str, right: np.ndarray, levels: list[int | None]) -> list[Score]:
-    found = sorted({level for level in levels if level is not None})
-    return [
-        share(metric, right[[level == one for level in levels]], by="level", at=float(one))
-        for one in found
-    ]
-
-
-def _by_passes(metric: str, predictions: pa.Table, most: int) -> list[Score]:
-    """Right after so many passes; an answer with a MASK in it is not there yet."""
-    passes = predictions["passes"][0].as_py()
-    after = np.array(predictions["right_after"].to_pylist(), dtype=bool)  # [B, P]
-    return [
-        share(metric, after[:, i], by="forward passes", at=float(number))
-        for i, number in enumerate(passes)
-        if i == 0 or passes[i - 1] < most
-    ]
-
-
-def slug(name: str) -> str:
-    """A subject as part of a metric's name: `Counting & Probability` is counting_probability."""
-    words = "".join(x if x.isalnum() else " " for x in name.lower()).split()
-    return "_".join(words)

@@ -1,23 +1,28 @@
 """GSM8K: word problems with a number as their answer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from remask.evaluation.judges.answers import Preset
-from remask.evaluation.suite import register
+from remask.evaluation.judges.answers import AnswerFormat
 from remask.evaluation.suites.answer_suite import AnswerSuite
+from remask.evaluation.suites.presets import LLADA_BASE, PAPER, decode_settings
 from remask.evaluation.suites.text_suite import Question
 from remask.pipeline.benchmarks.gsm8k import GSM8K, WordProblem, read_gsm8k
 
 
-@register
 @dataclass(frozen=True, kw_only=True)
 class Gsm8kSuite(AnswerSuite):
     """Problems of GSM8K."""
 
     kind: ClassVar[str] = "gsm8k"
-    reading: ClassVar[Preset] = "gsm8k"
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": PAPER,
+        "llada_base": LLADA_BASE | {"shots": 5},  # the harness's default for this task
+        "llada_instruct": decode_settings(512, ends="late", chat=True, shots=0),
+        "llada_instruct_blocks": decode_settings(256, 8, ends="late", chat=True, shots=0),
+    }
+    answer_format: ClassVar[AnswerFormat] = "gsm8k"
     plain_template: ClassVar[str] = GSM8K.plain_template
     plain_stops: ClassVar[tuple[str, ...]] = ("Question:",)
     chat_template: ClassVar[str] = GSM8K.chat_template
@@ -25,8 +30,8 @@ class Gsm8kSuite(AnswerSuite):
     data: str = "openai/gsm8k"
 
     def read(self, data: str, *, is_example: bool) -> Sequence[Question]:
-        found = read_gsm8k(data, "train" if is_example else self.split)
-        return [_question(problem) for problem in found]
+        problems = read_gsm8k(data, "train" if is_example else self.split)
+        return [_question(problem) for problem in problems]
 
     def own_examples(self) -> Sequence[Question]:
         return [

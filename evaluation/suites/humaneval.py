@@ -1,23 +1,27 @@
-"""HumanEval: the rest of a function, pass@1 in the sandbox."""
+"""HumanEval: functions completed from their signature and docstring, pass@1 in the sandbox."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from remask.evaluation.judges.programs import complete_program, score_completion
-from remask.evaluation.sandbox.run import Outcome
-from remask.evaluation.suite import register
+from remask.evaluation.sandbox.run import ProgramOutcome
+from remask.evaluation.suites.presets import LLADA_BASE, PAPER, decode_settings
 from remask.evaluation.suites.program_suite import ProgramSuite
 from remask.evaluation.suites.text_suite import Question
 from remask.pipeline.benchmarks.humaneval import HUMANEVAL, CompletionTask, read_humaneval
 
 
-@register
 @dataclass(frozen=True, kw_only=True)
 class HumanEvalSuite(ProgramSuite):
-    """Tasks of HumanEval: without a chat the model goes on where the prompt ends."""
+    """Tasks of HumanEval. Without a chat template, the model continues the prompt's function."""
 
     kind: ClassVar[str] = "humaneval"
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": PAPER,  # not in the paper; set like its other benchmarks
+        "llada_base": LLADA_BASE | {"shots": 0},
+        "llada_instruct": decode_settings(512, ends="late", chat=True, shots=0),  # length assumed
+    }
     plain_template: ClassVar[str] = HUMANEVAL.plain_template
     plain_stops: ClassVar[tuple[str, ...]] = ("\nclass ", "\ndef ", "\n#", "\nif __name__", "\n```")
     chat_template: ClassVar[str] = HUMANEVAL.chat_template
@@ -30,7 +34,7 @@ class HumanEvalSuite(ProgramSuite):
     def program(self, question: Question, response: str) -> str:
         return complete_program(question.record, response) if response.strip() else ""
 
-    def run(self, question: Question, response: str) -> Outcome:
+    def run(self, question: Question, response: str) -> ProgramOutcome:
         return score_completion(question.record, response, limits=self.limits, unsafe=self.unsafe)
 
 

@@ -1,30 +1,35 @@
 """MATH-500 and Minerva MATH: worked solutions, judged by their final answer as mathematics."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from remask.evaluation.judges.answers import Preset
-from remask.evaluation.suite import register
+from remask.evaluation.judges.answers import AnswerFormat
 from remask.evaluation.suites.answer_suite import AnswerSuite
+from remask.evaluation.suites.presets import LLADA_BASE, PAPER, decode_settings
 from remask.evaluation.suites.text_suite import Question
 from remask.pipeline.benchmarks.math import MATH, MathProblem, read_math
 
 
-@register
 @dataclass(frozen=True, kw_only=True)
 class MathSuite(AnswerSuite):
     """Problems of MATH, with scores by subject and level."""
 
     kind: ClassVar[str] = "math"
-    reading: ClassVar[Preset] = "math"
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": PAPER,
+        "llada_base": LLADA_BASE | {"shots": 4},
+        "llada_instruct": decode_settings(512, ends="late", chat=True, shots=0),
+        "llada_instruct_blocks": decode_settings(512, 64, ends="late", chat=True, shots=0),
+    }
+    answer_format: ClassVar[AnswerFormat] = "math"
     plain_template: ClassVar[str] = MATH.plain_template
     plain_stops: ClassVar[tuple[str, ...]] = ("Problem:",)
     chat_template: ClassVar[str] = MATH.chat_template
 
     data: str = "HuggingFaceH4/MATH-500"
     subjects: tuple[str, ...] | None = None
-    """Only these, by name such as Algebra; all when none."""
+    """Subjects by name, such as Algebra. Defaults to all."""
 
     def read(self, data: str, *, is_example: bool) -> Sequence[Question]:
         problems = read_math(data, "train" if is_example else self.split)
@@ -40,7 +45,7 @@ class MathSuite(AnswerSuite):
         return [_question(p) for p in problems if p.subject in (self.subjects or known)]
 
     def own_examples(self) -> Sequence[Question]:
-        return [_question(_worked(*one)) for one in WORKED]
+        return [_question(_worked(*example)) for example in WORKED]
 
 
 def _question(problem: MathProblem) -> Question:

@@ -1,23 +1,27 @@
-"""MBPP: a function from a sentence and its tests, pass@1 in the sandbox."""
+"""MBPP: functions written from a description and tests, pass@1 in the sandbox."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from remask.evaluation.judges.programs import extract_program, required_names, score_program
-from remask.evaluation.sandbox.run import Outcome
-from remask.evaluation.suite import register
+from remask.evaluation.sandbox.run import ProgramOutcome
+from remask.evaluation.suites.presets import LLADA_BASE, PAPER, decode_settings
 from remask.evaluation.suites.program_suite import ProgramSuite
 from remask.evaluation.suites.text_suite import Question
 from remask.pipeline.benchmarks.mbpp import DONE, MBPP, ProgramTask, read_mbpp
 
 
-@register
 @dataclass(frozen=True, kw_only=True)
 class MbppSuite(ProgramSuite):
     """Tasks of MBPP, by default the 70 % that the paper tests on."""
 
     kind: ClassVar[str] = "mbpp"
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "paper": PAPER,
+        "llada_base": LLADA_BASE | {"shots": 3},
+        "llada_instruct": decode_settings(256, ends="late", chat=True, shots=3),
+    }
     plain_template: ClassVar[str] = MBPP.plain_template
     plain_stops: ClassVar[tuple[str, ...]] = (DONE, "Task:")
     chat_template: ClassVar[str] = MBPP.chat_template
@@ -26,7 +30,7 @@ class MbppSuite(ProgramSuite):
     data: str = "google-research-datasets/mbpp"
     part: Literal["train", "test", "all"] = "test"
     seed: int = 0
-    """Which tasks are whose."""
+    """Seed of the train/test split."""
 
     def read(self, data: str, *, is_example: bool) -> Sequence[Question]:
         part = "train" if is_example else self.part
@@ -41,7 +45,7 @@ class MbppSuite(ProgramSuite):
     def program(self, question: Question, response: str) -> str:
         return extract_program(response, required_names(question.record))
 
-    def run(self, question: Question, response: str) -> Outcome:
+    def run(self, question: Question, response: str) -> ProgramOutcome:
         return score_program(question.record, response, limits=self.limits, unsafe=self.unsafe)
 
 

@@ -1,12 +1,13 @@
 """Generation suites whose answers are programs, run against tests in the sandbox."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from remask.evaluation.sandbox.run import Limits, Outcome, is_available
+from remask.evaluation.sandbox.run import Limits, ProgramOutcome, is_available
+from remask.evaluation.suites.generation_scores import GLOSSARY
 from remask.evaluation.suites.generation_suite import GenerationSuite, Judge, Verdict
 from remask.evaluation.suites.text_suite import Question
 from remask.models import Backbone
@@ -14,23 +15,26 @@ from remask.models import Backbone
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramSuite(GenerationSuite):
-    """pass@1: of one program for each task, the share that passes all its tests."""
+    """pass@1: the share of tasks whose one program passes all its tests."""
 
+    glossary: ClassVar[Mapping[str, str]] = GLOSSARY | {
+        "pass_at_1": "tasks whose one program passes all its tests"
+    }
     metric: ClassVar[str] = "pass_at_1"
     is_judged_along: ClassVar[bool] = False
 
     limits: Limits = field(default_factory=Limits)
-    """What a program may use."""
+    """Resource limits of a program."""
     unsafe: bool = False
-    """Run programs without a sandbox where there is none: on a machine that may be lost."""
+    """Run programs without a sandbox if none is available; only on a disposable machine."""
 
     @abstractmethod
     def program(self, question: Question, response: str) -> str:
         """The program in a response; empty if there is none."""
 
     @abstractmethod
-    def run(self, question: Question, response: str) -> Outcome:
-        """Run the program in a response."""
+    def run(self, question: Question, response: str) -> ProgramOutcome:
+        """Run the program in a response against the task's tests."""
 
     def check(self, backbone: Backbone) -> None:
         reason = is_available()

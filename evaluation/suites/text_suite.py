@@ -1,20 +1,21 @@
-"""What suites over text share: questions read from data, made into prompts, known by their hash.
+"""What text suites have in common: questions read from data, prompts made from them.
 
-The prompt is some worked examples, then the question, either as a conversation by the tokenizer's
-chat template or as one text. Wordings are ours, those of training rows where a benchmark is trained
-on (`pipeline/benchmarks/`); a recipe may give another `template`.
+A prompt is some worked examples, then the question, either as a conversation in the tokenizer's
+chat template or as one text. The wording is ours, and is that of the training rows if a benchmark
+is trained on (`pipeline/benchmarks/`); a recipe may set another `template`.
 """
 
 import dataclasses
 import functools
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from remask.evaluation.decoder import Decoder
 from remask.models import Backbone
+from remask.models.ranges import Range, check_fields
 from remask.models.text.prompts import Message, TextTokenizer, load_tokenizer
 from remask.pipeline.benchmarks.task import QUESTION
 from remask.pipeline.runtime.storage import absolute_if_here
@@ -26,11 +27,11 @@ class Question:
 
     sample_id: str
     text: str
-    """What is asked."""
+    """The question as the prompt states it."""
     worked: str
-    """Its solution, as a worked example shows it."""
+    """The solution, as a worked example shows it."""
     record: Any
-    """The row it comes from: a frozen dataclass of `pipeline/benchmarks/`."""
+    """The row of the benchmark: a frozen dataclass of `pipeline/benchmarks/`."""
     subject: str | None = None
     level: int | None = None
 
@@ -41,48 +42,48 @@ class TextSuite(ABC):
 
     kind: ClassVar[str]
     version: ClassVar[int] = 1
+    glossary: ClassVar[Mapping[str, str]]
+    PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Settings by name: `preset: llada_base` in a recipe (`presets.py`)."""
     plain_template: ClassVar[str]
-    """The prompt of a question without a chat; a worked example follows after a blank."""
+    """Prompt of a question without a chat template; the answer of a worked example follows it
+    after a space."""
     chat_template: ClassVar[str]
-    """What the user says in a chat."""
+    """The user's message in a chat."""
 
     data: str
     """A .jsonl file, or the name of a data set on the hub."""
     tokenizer: str
     """Folder of the models' tokenizer, or its hub name."""
-    preset: str | None = None
-    """Settings by name, from `evaluation/suites/presets.py`; what is given beside it goes first."""
     split: str = "test"
-    """Of a data set on the hub."""
-    limit: int | None = None
-    """Only so many questions, the first ones."""
-    shots: int = 0
-    """Worked examples before the question."""
+    """Split of a data set on the hub."""
+    limit: Annotated[int | None, Range("[1, inf)")] = None
+    """Number of questions, from the first on. Defaults to all."""
+    shots: Annotated[int, Range("[0, inf)")] = 0
+    """Number of worked examples before the question."""
     examples: str | None = None
-    """Where they come from: data as above, whose first rows are taken; our own few when none."""
+    """Data like `data` whose first rows are the worked examples. Defaults to the suite's own."""
     chat: bool = True
-    """By the tokenizer's chat template, for models that were tuned to it."""
+    """Use the tokenizer's chat template, for models that were tuned to it."""
     bos: bool = True
-    """Begin with the tokenizer's BOS, where it has one."""
+    """Begin with the tokenizer's BOS token, if it has one."""
     template: str | None = None
-    """What the user says, or the prompt without a chat; `{question}` is what is asked."""
+    """The user's message, or the prompt without a chat template; `{question}` stands for the
+    question. Defaults to the suite's own."""
     mask_token: str | None = None
-    """Where the tokenizer does not say which of its tokens is MASK."""
+    """The mask token, for tokenizers that do not name theirs."""
 
     def __post_init__(self) -> None:
-        if self.shots < 0:
-            raise ValueError(f"shots must be 0 or more, got {self.shots}")
-        if self.limit is not None and self.limit < 1:
-            raise ValueError(f"limit must be at least 1, got {self.limit}")
+        check_fields(self)
         if self.template is not None and QUESTION not in self.template:
-            raise ValueError(f"template must hold {QUESTION}, got {self.template!r}")
+            raise ValueError(f"template must contain {QUESTION}, got {self.template!r}")
 
     @abstractmethod
     def read(self, data: str, *, is_example: bool) -> Sequence[Question]:
-        """All questions of the data; ValueError names a row that is wrong."""
+        """All questions of the data; ValueError names the first row that cannot be read."""
 
     def own_examples(self) -> Sequence[Question]:
-        """Worked examples of ours."""
+        """Worked examples that come with the suite."""
         return ()
 
     @property
@@ -111,43 +112,48 @@ class TextSuite(ABC):
             raise ValueError(f"{self.kind} starts from MASKs alone: start must be given")
         return decoder
 
+    @classmethod
+    def player_sample(cls, sample: dict[str, Any]) -> None:
+        return None  # predictions keep the response, not every state
+
     def check(self, backbone: Backbone) -> None:
         self.codec.check_model(backbone.mask_id, backbone.vocab_size)
 
     def default_template(self) -> str:
         return self.chat_template if self.chat else self.plain_template
 
-    def rounds(self, question: Question) -> list[Message]:
-        """The conversation that asks a question; joined, it is the prompt without a chat."""
-        template, found = self.template or self.default_template(), list[Message]()
+    def messages(self, question: Question) -> list[Message]:
+        """The conversation that asks a question; joined, it is the prompt without a chat
+        template."""
+        template, messages = self.template or self.default_template(), list[Message]()
         for shot in self._shots_for(question):
-            said = shot.worked if self.chat else f" {shot.worked}\n\n"
-            found.append({"role": "user", "content": template.replace(QUESTION, shot.text)})
-            found.append({"role": "assistant", "content": said})
-        return [*found, {"role": "user", "content": template.replace(QUESTION, question.text)}]
+            solution = shot.worked if self.chat else f" {shot.worked}\n\n"
+            messages.append({"role": "user", "content": template.replace(QUESTION, shot.text)})
+            messages.append({"role": "assistant", "content": solution})
+        return [*messages, {"role": "user", "content": template.replace(QUESTION, question.text)}]
 
     def prompt(self, question: Question) -> list[int]:
-        """What the model is to continue."""
-        return self.codec.encode_prompt(self.rounds(question), chat=self.chat, bos=self.bos)
+        """Token ids of the text that the model continues."""
+        return self.codec.encode_prompt(self.messages(question), chat=self.chat, bos=self.bos)
 
     def _shots_for(self, question: Question) -> list[Question]:
-        """The first worked examples, but never the question itself."""
+        """The first worked examples, without the question itself."""
         others = [shot for shot in _examples(self) if shot.text != question.text]
         if len(others) < self.shots:
-            where = self.examples or "our own (name a file with more as `examples`)"
+            where = self.examples or "the suite's own; name a file with more as `examples`"
             raise ValueError(
-                f"{self.kind}: {self.shots} shots are asked for, and {len(others)} worked examples "
-                f"are there: {where}"
+                f"{self.kind}: {self.shots} shots are asked for, but there are {len(others)} "
+                f"worked examples ({where})"
             )
         return others[: self.shots]
 
 
 @functools.lru_cache(maxsize=8)
 def _questions(suite: TextSuite) -> tuple[Question, ...]:
-    found = suite.read(suite.data, is_example=False)
-    if suite.limit is not None and suite.limit > len(found):
-        raise ValueError(f"{suite.data} holds {len(found)} questions, limit is {suite.limit}")
-    return tuple(found[: suite.limit])
+    questions = suite.read(suite.data, is_example=False)
+    if suite.limit is not None and suite.limit > len(questions):
+        raise ValueError(f"{suite.data} holds {len(questions)} questions, limit is {suite.limit}")
+    return tuple(questions[: suite.limit])
 
 
 @functools.lru_cache(maxsize=8)
@@ -161,14 +167,14 @@ def _examples(suite: TextSuite) -> tuple[Question, ...]:
 
 @functools.lru_cache(maxsize=8)
 def _identity(suite: TextSuite) -> tuple[tuple[str, Any], ...]:
-    """Settings, and of files what they come to: questions with their answers, prompts, tokens."""
+    """The settings, with files replaced by hashes of their questions, prompts and tokens."""
     settings = dataclasses.asdict(suite)
-    for name in ("data", "examples", "tokenizer", "preset"):
+    for name in ("data", "examples", "tokenizer"):
         del settings[name]
-    rounds = [suite.rounds(question) for question in suite.questions]
+    messages = [suite.messages(question) for question in suite.questions]
     hashes = {
         "questions": _hash(suite.questions),
-        "prompts": _hash(rounds),
+        "prompts": _hash(messages),
         "tokenizer": suite.codec.hash,
     }
     return tuple((settings | hashes).items())

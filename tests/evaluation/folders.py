@@ -50,6 +50,14 @@ def score(metric="exact", value=0.9, **columns):
     return row | columns
 
 
+def explained(suite, scores):
+    """The scores, after a check that the glossary explains each metric or its prefix."""
+    for score in scores:
+        parts = (score.metric.startswith(f"{name}_") for name in suite.glossary)
+        assert score.metric in suite.glossary or any(parts), f"{score.metric} is not explained"
+    return scores
+
+
 def frame(*rows):
     return pl.DataFrame(list(rows), schema=SCORES)
 

@@ -1,4 +1,4 @@
-"""A model that says what it is told to, so that what a suite makes of it can be written out."""
+"""A model with scripted answers, so that the scores of a suite can be written out."""
 
 import torch
 from torch import Tensor
@@ -10,9 +10,10 @@ OPENING = "assistant: "
 
 
 class Speaker(Scripted):
-    """Answers a chat by what stands beside the first of `answers` found in it, then ends for ever.
+    """Answers a chat with the value of the first key of `answers` in it, then with end tokens.
 
-    Where `drafts` has another text for it, that comes first and is re-masked from the third call.
+    If `drafts` has another text for the key, that text comes first and is re-masked from the third
+    call on.
     """
 
     mask_id = MASK

@@ -31,7 +31,7 @@ def test_the_command_agrees_with_the_list_of_all_boards(capsys):
     assert sum(int(line.split()[-2]) for line in lines) == 120
 
 
-def test_one_wrong_cell_can_always_be_mended(capsys):
+def test_one_wrong_cell_can_always_be_fixed(capsys):
     main(["--side", "4", "--boards", "20", "--wrong", "1", "1", "--workers", "0"])
     out = capsys.readouterr().out
     assert out.startswith("20 boards with 1 wrong cell: at most 100.0 % exact [83.9, 100.0]")

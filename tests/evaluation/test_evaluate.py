@@ -89,8 +89,8 @@ def test_every_suite_meets_every_checkpoint_and_decoder(settings, tmp_path):
 
 def test_a_selection_runs_only_what_it_names(settings):
     runs = [{"checkpoints": ["one"], "decoders": ["rm"]}, {"checkpoints": ["both"]}]
-    found = make_runs(recipe(settings, runs=runs))
-    assert [(r.checkpoint, r.member, r.decoder_name) for r in found] == [
+    selected = make_runs(recipe(settings, runs=runs))
+    assert [(r.checkpoint, r.member, r.decoder_name) for r in selected] == [
         ("one", 0, "rm"), ("both", 0, "rm"), ("both", 1, "rm"),
         ("both", 0, "oracle"), ("both", 1, "oracle"),
     ]  # fmt: skip
@@ -109,7 +109,7 @@ def test_only_what_is_missing_is_decoded_and_all_is_the_same(settings, tmp_path)
     assert files(folder) == whole
 
 
-def test_a_decoder_more_costs_only_its_own_runs(settings):
+def test_another_decoder_costs_only_its_own_runs(settings):
     run(recipe(settings))
     more = settings["decoders"] | {"p2": {"policy": "p2", "max_steps": 3}}
     assert run(recipe(settings, decoders=more)).new_units == 6
@@ -125,7 +125,7 @@ def test_ray_workers_write_the_same_bytes(settings, tmp_path):
     assert files(tmp_path / "ray" / "predictions") == alone
 
 
-def test_a_killed_run_goes_on(settings, tmp_path):
+def test_a_killed_run_continues(settings, tmp_path):
     path = tmp_path / "recipe.yaml"
     many = {"boards": {"kind": "sudoku", "side": 4, "boards": 200, "wrong": [1, 4]}}
     settings |= {"suites": many, "runs": [{"checkpoints": ["both"], "decoders": ["rm"]}]}
@@ -141,9 +141,9 @@ def test_a_killed_run_goes_on(settings, tmp_path):
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "eval" / "scores.parquet").exists()
-    there = len(list(folder.rglob("*.parquet")))
+    written = len(list(folder.rglob("*.parquet")))
     summary = run(recipe(settings))
-    assert summary.new_units == summary.units - there
+    assert summary.new_units == summary.units - written
     resumed = files(folder)
     run(recipe(settings, output=str(tmp_path / "undisturbed")))
     assert resumed == files(tmp_path / "undisturbed" / "predictions")

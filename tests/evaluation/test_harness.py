@@ -37,19 +37,19 @@ def asked(context, **wishes):
 def test_answers_are_those_of_the_same_decoder(model, folder):
     lm = model(policy="revision", reveal_count=3, steps=8, batch_size=2)
     wanted = [("one", 12, ()), ("two three", 20, ()), ("four", 12, ("a", "Z"))]
-    found = lm.generate_until(
+    answers = lm.generate_until(
         [asked(text, max_gen_toks=length, until=list(stops)) for text, length, stops in wanted]
     )
     decoder = Decoder(settings={"reveal_count": 3}, max_steps=8)
     backbone, codec = load(folder, history=trained_history(folder)), lm.codec
     for i, (text, length, stops) in enumerate(wanted):
         (answer,) = generate(backbone, [codec.encode(text)], length, decoder, row_ids=[i])
-        assert found[i] == codec.decode_answer(answer.ids, stops)
+        assert answers[i] == codec.decode_answer(answer.ids, stops)
     shorter = model(policy="revision", reveal_count=3, steps=8, gen_length=12)
-    assert shorter.generate_until([asked("one", max_gen_toks=99)]) == found[:1]
+    assert shorter.generate_until([asked("one", max_gen_toks=99)]) == answers[:1]
 
 
-def test_steps_are_as_many_as_tokens_where_none_are_named(model):
+def test_steps_default_to_one_per_token(model):
     lm = model(gen_length=12)
     assert lm.decoder.max_steps is None
     assert lm.generate_until([asked("one")]) == model(gen_length=12, steps=12).generate_until(
@@ -61,7 +61,7 @@ def test_steps_are_as_many_as_tokens_where_none_are_named(model):
     "response",
     ["6 + 4 = 10\n#### 10", "so #### -3", "#### 1,234", "the total is 7", "no idea", "#### $5"],
 )
-def test_both_find_the_same_number_where_both_look(response):
+def test_harness_and_suite_extract_the_same_number(response):
     """GSM8K: the strict pattern of the harness's task finds what ours finds after ####."""
     from lm_eval.filters.extraction import RegexFilter
 

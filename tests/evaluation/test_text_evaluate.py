@@ -70,12 +70,12 @@ def test_all_decoders_at_equal_passes_and_ray_workers_write_the_same(settings, t
     assert rm["settings"]["settings"]["block_length"] == 8
     first = pq.read_table(next((tmp_path / "here" / "predictions").rglob("*.parquet")))
     assert "prompt_sha256" in first.column_names
-    there = run(recipe(settings, output=str(tmp_path / "ray"), run={"workers": 2}))
-    assert there.new_units == summary.new_units
+    on_ray = run(recipe(settings, output=str(tmp_path / "ray"), run={"workers": 2}))
+    assert on_ray.new_units == summary.new_units
     assert files(tmp_path / "ray") == files(tmp_path / "here")
 
 
-def test_a_published_model_sees_no_past_which_it_never_saw(settings, tmp_path):
+def test_a_published_model_gets_no_history(settings, tmp_path):
     decoders = {"absorbing": {"policy": "absorbing"}}
     wanted = recipe(settings, decoders=decoders, output=str(tmp_path), runs=[{"suites": ["math"]}])
     run(wanted)
@@ -85,8 +85,8 @@ def test_a_published_model_sees_no_past_which_it_never_saw(settings, tmp_path):
     prompts = [own.suite.prompt(question) for question in own.suite.questions]
     for history, is_same in ((trained_history(path), True), (None, False)):
         answers = generate(load(path, history=history), prompts, 16, own.decoder)
-        found = [own.suite.codec.decode_answer(answer.ids, ()) for answer in answers]
-        assert (found == responses) == is_same
+        texts = [own.suite.codec.decode_answer(answer.ids, ()) for answer in answers]
+        assert (texts == responses) == is_same
     facts = json.loads((tmp_path / "evaluation.json").read_text())["runs"][0]
     assert facts["history"]["variant"] == "none"
 

@@ -74,7 +74,7 @@ def test_the_wheel_is_pure_and_carries_kernel_sources_and_the_report(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     for source in ("history.h", "history_cpu.cpp", "history_cuda.cu", "host_shim.h"):
         assert f"remask/kernels/csrc/{source}" in names
-    for part in ("report.css", "player.html", "player.js"):
+    for part in ("report.css", "page.html", "player.html", "player.js"):
         assert f"remask/evaluation/report/{part}" in names
     modules = [p.relative_to(ROOT) for name in PACKAGES for p in (ROOT / name).rglob("*.py")]
     missing = {f"remask/{module}" for module in modules} - set(names)

@@ -1,1 +1,1 @@
-"""What runs inside the sandbox: the candidate and its judge, standard library alone."""
+"""Code that runs inside the sandbox, the candidate and its judge: standard library only."""

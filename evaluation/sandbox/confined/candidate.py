@@ -1,7 +1,7 @@
-"""The candidate's side: runs the generated program, then does what the judge asks of it.
+"""The candidate's side: runs the generated program, then performs what the judge requests.
 
-Everything here is in the hands of the program. It may send any reply it likes; a reply is only ever
-a value, which the judge compares with what the test expects.
+The program controls everything in this process and may send any reply. A reply is only ever a
+value, which the judge compares with what the test expects.
 """
 
 import builtins
@@ -15,22 +15,22 @@ from typing import Any
 from remask.evaluation.sandbox.confined.limits import restrict
 from remask.evaluation.sandbox.confined.wire import Channel, WireError, decode, encode
 
-MOST_ITEMS = 1_000_000
-"""Taken from an iterator; an endless one must end somewhere."""
+MAX_ITEMS = 1_000_000
+"""Limit on the items taken from an iterator, which may be infinite."""
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "call": lambda function, args, kwargs: function(*args, **kwargs),
     "getattr": getattr,
     "setattr": setattr,
     "getitem": operator.getitem,
-    "list": lambda items: list(itertools.islice(items, MOST_ITEMS)),
+    "list": lambda items: list(itertools.islice(items, MAX_ITEMS)),
     "len": len,
     "bool": bool,
 }
 
 
 def main() -> None:
-    """Arguments: number of the socket, then the limits. The program comes on standard input."""
+    """Arguments: the socket's file descriptor, then the limits. Standard input: the program."""
     channel = Channel(int(sys.argv[1]))
     source = sys.stdin.buffer.read().decode(errors="replace")
     channel.send("ready")
@@ -43,7 +43,7 @@ def main() -> None:
         try:
             name, args = channel.receive()
         except WireError:
-            return  # the judge is done
+            return  # the judge has closed the channel
         _reply(channel, objects, lambda n=name, a=args: _perform(objects, n, a))
 
 
@@ -58,29 +58,29 @@ def _perform(objects: list[Any], name: str, args: Any) -> Any:
 
 
 def _reply(channel: Channel, objects: list[Any], action: Callable[[], Any]) -> None:
-    """Answer with what the action gives, or with the exception it raises."""
+    """Reply with the result of the action, or with the exception it raises."""
 
-    def refer(thing: Any) -> int:
-        """One object, one number, so that the judge can tell it again."""
-        known = (n for n, other in enumerate(objects) if other is thing)
+    def refer(value: Any) -> int:
+        """The number of an object, the same every time, so that the judge can recognise it."""
+        known = (n for n, other in enumerate(objects) if other is value)
         number = next(known, len(objects))
         if number == len(objects):
-            objects.append(thing)
+            objects.append(value)
         return number
 
     try:
         message = ["value", encode(action(), refer)]
-    except BaseException as error:  # SystemExit too: the judge must hear of it
+    except BaseException as error:  # SystemExit too: the judge must learn about it
         message = ["raised", _builtin_name(type(error)), _text(error)]
     try:
         channel.send(message)
-    except (WireError, MemoryError) as error:  # too long a value, before any of it was sent
+    except (WireError, MemoryError) as error:  # the value is too long; nothing was sent yet
         kind = "MemoryError" if isinstance(error, MemoryError) else "ValueError"
         channel.send(["raised", kind, str(error)])
 
 
 def _builtin_name(kind: type[BaseException]) -> str:
-    """The nearest exception that the judge knows too."""
+    """Name of the nearest builtin base class, which the judge has too."""
     return next(c.__name__ for c in kind.__mro__ if getattr(builtins, c.__name__, None) is c)
 
 

@@ -1,7 +1,7 @@
 """The judge's side: runs the tests, and asks the candidate, in another sandbox, for its values.
 
-The program never sees the tests, what they expect, the token or the pipe for the verdict. A test's
-names are the judge's own, less those that the program is to define.
+The program never sees the tests, the expected results, the token or the pipe for the verdict. All
+names in a test are the judge's own, except those that the program must define.
 """
 
 import builtins
@@ -16,7 +16,7 @@ from remask.evaluation.sandbox.confined.wire import Channel, WireError, decode, 
 
 
 class CandidateError(Exception):
-    """The program raised what is no `Exception`, such as SystemExit."""
+    """The program raised something other than an `Exception`, such as SystemExit."""
 
 
 class CandidateMemoryError(Exception):
@@ -24,7 +24,7 @@ class CandidateMemoryError(Exception):
 
 
 class NoCandidateError(Exception):
-    """The program's process never came to run it: no fault of the program."""
+    """The program's process did not start, which is not the program's fault."""
 
 
 class Candidate:
@@ -34,15 +34,15 @@ class Candidate:
         self._channel = channel
 
     def wait(self) -> None:
-        """Until it is loaded."""
+        """Wait until the program is loaded."""
         try:
-            self._channel.receive()  # sent before the program runs
+            self._channel.receive()  # "ready", sent before the program runs
         except WireError as error:
             raise NoCandidateError("the candidate's process did not start") from error
         self._answer()
 
     def name(self, name: str) -> Any:
-        """What the program calls by a name."""
+        """The program's object of a name."""
         self._channel.send(["name", name])
         return self._answer()
 
@@ -56,17 +56,17 @@ class Candidate:
             return decode(reply[1], lambda number: Remote(self, number))
         if isinstance(reply, list) and len(reply) == 3 and reply[0] == "raised":
             raise _exception(str(reply[1]), str(reply[2]))
-        raise WireError("it sent no reply")
+        raise WireError("the program sent something that is not a reply")
 
 
 class Remote:
-    """An object of the candidate in the judge's hands.
+    """A reference to an object of the candidate.
 
-    It equals itself and nothing else: the program's own `__eq__` is never asked.
+    It equals itself and nothing else: the program's own `__eq__` is never called.
     """
 
     def __init__(self, candidate: Candidate, number: int) -> None:
-        # Odd names, for every other attribute is the program's.
+        # Unusual names, because every other attribute is the program's.
         object.__setattr__(self, "_remote_number", number)
         object.__setattr__(self, "_remote_ask", candidate.ask)
 
@@ -83,8 +83,8 @@ class Remote:
         return self._remote_ask("getitem", self, key)
 
     def __iter__(self) -> Iterator[Any]:
-        found = self._remote_ask("list", self)
-        return iter(found if isinstance(found, list) else [])
+        items = self._remote_ask("list", self)
+        return iter(items if isinstance(items, list) else [])
 
     def __len__(self) -> int:
         return int(self._remote_ask("len", self))
@@ -106,20 +106,20 @@ def _number(value: Any) -> int:
 
 
 def _exception(name: str, text: str) -> Exception:
-    """The program's exception, as one of the judge's."""
+    """The program's exception as one of the judge's own."""
     kind = getattr(builtins, name, None)
     if kind is MemoryError:
         return CandidateMemoryError(text)
     if isinstance(kind, type) and issubclass(kind, Exception):
         try:
             return kind(text)
-        except TypeError:  # UnicodeDecodeError and the like take more than a text
+        except TypeError:  # UnicodeDecodeError and others take more than a message
             return ValueError(text)
     return CandidateError(text)
 
 
 def judge(channel: Channel, task: dict[str, Any]) -> tuple[str, str]:
-    """Status and detail for a program, by `setup`, `names` and `tests` of a task."""
+    """Status and detail of a program, by the `setup`, `names` and `tests` of a task."""
     candidate = Candidate(channel)
     try:
         candidate.wait()
@@ -161,9 +161,9 @@ def _describe(error: BaseException) -> str:
 
 
 def main() -> None:
-    """Arguments: number of the socket, then the limits. The task comes on standard input."""
+    """Arguments: the socket's file descriptor, then the limits. Standard input: the task."""
     verdict = os.fdopen(os.dup(1), "w")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what tests print is no verdict
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what tests print is not the verdict
     task = json.load(sys.stdin.buffer)
     channel = Channel(int(sys.argv[1]))
     _write(verdict, {"ready": True})

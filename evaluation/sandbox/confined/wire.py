@@ -1,7 +1,7 @@
 """Messages between the judge and the candidate: plain values as JSON, never code.
 
-Plain values travel by value, so the judge compares values of its own making. Any other object stays
-with the candidate, and the judge holds its number. What arrives is data from a stranger.
+Plain values are sent by value, so the judge compares objects of its own. Any other object stays
+with the candidate, and the judge holds its number. Everything that arrives is untrusted data.
 """
 
 import json
@@ -11,31 +11,31 @@ from collections.abc import Callable
 from typing import Any
 
 MAX_BYTES = 1 << 23
-"""Of one message."""
+"""Limit on the size of one message."""
 
 TYPES = {
     kind.__name__: kind
     for kind in (bool, bytes, complex, dict, float, frozenset, int, list, object, set, str, tuple)
 }
-"""That a test may pass on, as in `without(items, int)`."""
+"""Types that a test may pass to the program, as in `without(items, int)`."""
 SEQUENCES: dict[str, Any] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
 
 
 class WireError(Exception):
-    """The other side is gone, or sent what is no message."""
+    """The other side is gone, or sent something that is not a message."""
 
 
 def encode(value: Any, refer: Callable[[Any], int]) -> Any:
-    """A value as JSON can hold it; `refer` numbers what is not plain.
+    """A value as JSON can hold it; `refer` gives the number of an object that is not plain.
 
-    A subclass of a plain type counts as that type, as a `Counter` equals a dictionary.
+    A subclass of a plain type counts as that type, because a `Counter` equals a dictionary.
     """
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
-        return ["int", hex(value)]  # decimal digits are slow, and limited, for giants
+        return ["int", hex(value)]  # decimal is slow, and limited, for huge numbers
     if isinstance(value, float):
         return ["float", value.hex()]
     if isinstance(value, complex):
@@ -57,15 +57,15 @@ def encode(value: Any, refer: Callable[[Any], int]) -> Any:
 
 
 def _is_a(value: Any, module: str, name: str) -> bool:
-    """Whether it is of a type whose module is imported only when someone uses it."""
+    """Whether a value is of a type whose module may not have been imported."""
     return module in sys.modules and isinstance(value, getattr(sys.modules[module], name))
 
 
 def decode(data: Any, resolve: Callable[[int], Any]) -> Any:
-    """The value of `encode`'s result; `resolve` gives what a number stands for.
+    """The value that `encode` encoded; `resolve` gives the object of a number.
 
     Raises:
-        WireError: It is no such result.
+        WireError: The data are not a result of `encode`.
     """
     try:
         return _decode(data, resolve)
@@ -86,10 +86,10 @@ def _decode(data: Any, resolve: Callable[[int], Any]) -> Any:
     return _SCALARS[tag](*rest)
 
 
-def _fraction(above: str, below: str) -> Any:
-    from fractions import Fraction  # slow to import, and rare
+def _fraction(numerator: str, denominator: str) -> Any:
+    from fractions import Fraction  # slow to import, and rarely needed
 
-    return Fraction(int(above, 16), int(below, 16))
+    return Fraction(int(numerator, 16), int(denominator, 16))
 
 
 def _decimal(digits: str) -> Any:
@@ -110,7 +110,7 @@ _SCALARS: dict[str, Callable[..., Any]] = {
 
 
 class Channel:
-    """One end of the socket between judge and candidate: a length, then that much JSON."""
+    """One end of the socket between judge and candidate: a length, then JSON of that length."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -118,7 +118,7 @@ class Channel:
     def send(self, message: Any) -> None:
         data = json.dumps(message).encode()
         if len(data) > MAX_BYTES:
-            raise WireError(f"a value of {len(data)} bytes; at most {MAX_BYTES} are passed on")
+            raise WireError(f"a value of {len(data)} bytes exceeds the limit of {MAX_BYTES}")
         try:
             rest = memoryview(len(data).to_bytes(4, "big") + data)
             while rest:
@@ -129,11 +129,11 @@ class Channel:
     def receive(self) -> Any:
         length = int.from_bytes(self._read(4), "big")
         if length > MAX_BYTES:
-            raise WireError(f"a message of {length} bytes")
+            raise WireError(f"a message of {length} bytes exceeds the limit of {MAX_BYTES}")
         try:
             return json.loads(self._read(length))
         except (ValueError, RecursionError) as error:
-            raise WireError("a message that is no JSON") from error
+            raise WireError("a message that is not JSON") from error
 
     def _read(self, count: int) -> bytes:
         data = bytearray()

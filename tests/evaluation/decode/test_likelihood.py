@@ -37,12 +37,12 @@ def log_probs_of(model: Scripted, masked: set[int], cfg: float) -> dict[int, flo
         model.script(0, torch.tensor([before + noisy]))[0, len(PREFIX) :].tolist()
         for before in (PREFIX, [0] * len(PREFIX))
     ]
-    found = {}
+    log_probs = {}
     for i in masked:
         row = [u + (cfg + 1) * (c - u) for c, u in zip(logits[0][i], logits[1][i], strict=True)]
         total = math.log(sum(math.exp(x) for x in row[1:]))
-        found[i] = row[TARGET[i]] - total
-    return found
+        log_probs[i] = row[TARGET[i]] - total
+    return log_probs
 
 
 def exact(model: Scripted, cfg: float) -> float:
@@ -63,9 +63,9 @@ def test_the_estimate_is_that_of_all_masks(cfg):
     config = Likelihood(mc_num=many, cfg=cfg, seed=1)
     masks = draw_masks(PREFIX, TARGET, config)
     values = masked_log_probs(model, PREFIX, TARGET, masks, cfg).sum(1) * 4 / masks.sum(1)
-    found = log_likelihood(model, PREFIX, TARGET, config, batch_size=4000)
-    assert found == pytest.approx(float(values.mean()), abs=1e-5)
-    assert abs(found - wanted) < 4 * float(values.std()) / many**0.5
+    value = log_likelihood(model, PREFIX, TARGET, config, batch_size=4000)
+    assert value == pytest.approx(float(values.mean()), abs=1e-5)
+    assert abs(value - wanted) < 4 * float(values.std()) / many**0.5
     assert float(values.std()) > 0.1, "a toy whose draws are all alike shows nothing"
 
 
@@ -74,18 +74,18 @@ def test_each_set_of_masks_is_scored_as_by_hand(cfg):
     model = toy()
     sets = [set(s) for k in range(1, 5) for s in itertools.combinations(range(4), k)]
     masks = torch.tensor([[i in s for i in range(4)] for s in sets])
-    found = masked_log_probs(model, PREFIX, TARGET, masks, cfg)
-    for row, masked in zip(found.tolist(), sets, strict=True):
+    log_probs = masked_log_probs(model, PREFIX, TARGET, masks, cfg)
+    for row, masked in zip(log_probs.tolist(), sets, strict=True):
         by_hand = log_probs_of(model, masked, cfg)
         assert row == pytest.approx([by_hand.get(i, 0.0) for i in range(4)], abs=1e-5)
 
 
 def test_one_token_takes_one_pass_and_is_exact():
     model, config = toy(), Likelihood(mc_num=50)
-    found = log_likelihood(model, PREFIX + TARGET[:3], TARGET[3:], config)
+    value = log_likelihood(model, PREFIX + TARGET[:3], TARGET[3:], config)
     noisy = torch.tensor([PREFIX + TARGET[:3] + [0]])
     logits = model.script(0, noisy)[0, -1]
-    assert found == pytest.approx(float(logits[1:].log_softmax(0)[TARGET[3] - 1]), abs=1e-6)
+    assert value == pytest.approx(float(logits[1:].log_softmax(0)[TARGET[3] - 1]), abs=1e-6)
     assert config.forward_passes(1) == 1
     assert Likelihood(mc_num=50, cfg=1.0).forward_passes(4) == 100
 

@@ -23,15 +23,15 @@ MATH_500 = ROOT.parent / "shared" / "data" / "math500" / "test.jsonl"
 @pytest.fixture(scope="module")
 def checker():
     pytest.importorskip("math_verify")
-    with Checker(timeout_s=2) as found:
-        yield found
+    with Checker(timeout_s=2) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
 def hasty_checker():
     pytest.importorskip("math_verify")
-    with Checker(timeout_s=0.5) as found:
-        yield found
+    with Checker(timeout_s=0.5) as started:
+        yield started
 
 
 @pytest.mark.parametrize(

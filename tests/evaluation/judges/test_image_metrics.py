@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from remask.evaluation.judges.image_metrics import MOST_PSNR, changed_pixels, measure, round_out
+from remask.evaluation.judges.image_metrics import MAX_PSNR, changed_pixels, measure, round_out
 
 PATCH = 4
 
@@ -31,50 +31,52 @@ SOURCE = picture()
 TARGET = painted(SOURCE, REGION, 200)
 
 
-def found(edit, region=REGION, source=SOURCE, target=TARGET):
+def measured(edit, region=REGION, source=SOURCE, target=TARGET):
     asked = region & changed_pixels(target, source, 0.1)
     return measure(edit, source, target, region, asked, patch=PATCH, threshold=0.1)
 
 
 def test_the_right_edit_has_the_best_of_everything():
-    out = found(TARGET)
+    out = measured(TARGET)
     assert (out.changed, out.changed_in_zone, out.region, out.changed_in_region) == (16,) * 4
     assert out.outside_mae == 0
-    assert out.outside_psnr == MOST_PSNR
+    assert out.outside_psnr == MAX_PSNR
     assert out.outside_ssim == pytest.approx(1)
     assert out.agreement == 1
 
 
 def test_no_edit_changes_nothing_and_agrees_with_nothing():
-    out = found(SOURCE)
+    out = measured(SOURCE)
     assert (out.changed, out.changed_in_zone, out.changed_in_region) == (0, 0, 0)
     assert out.agreement == 0
-    assert out.outside_psnr == MOST_PSNR
+    assert out.outside_psnr == MAX_PSNR
 
 
-def test_doing_nothing_in_a_generous_mask_is_no_success():
+def test_leaving_a_generous_mask_unchanged_does_not_succeed():
     wide = block(slice(0, 16), slice(0, 12))
-    assert found(SOURCE, wide).agreement == 0
-    assert found(TARGET, wide).agreement == 1
-    assert found(TARGET, wide).region == 192
-    assert math.isnan(found(SOURCE, block(slice(12, 16), slice(0, 4))).agreement), "nothing asked"
+    assert measured(SOURCE, wide).agreement == 0
+    assert measured(TARGET, wide).agreement == 1
+    assert measured(TARGET, wide).region == 192
+    assert math.isnan(measured(SOURCE, block(slice(12, 16), slice(0, 4))).agreement), (
+        "nothing asked"
+    )
 
 
 def test_a_full_repaint_covers_all_and_keeps_nothing():
-    out = found(picture(200))
+    out = measured(picture(200))
     assert (out.changed, out.changed_in_zone) == (256, 16)
     assert out.changed_in_region == out.region == 16
     assert out.agreement == 1
     assert out.outside_mae == 100
     assert out.outside_psnr == pytest.approx(20 * math.log10(255 / 100))
     assert out.outside_ssim < 0.9
-    plain = found(picture(200), region=np.zeros_like(REGION))
+    plain = measured(picture(200), region=np.zeros_like(REGION))
     constant = (2 * 100 * 200 + (0.01 * 255) ** 2) / (100**2 + 200**2 + (0.01 * 255) ** 2)
     assert plain.outside_ssim == pytest.approx(constant)  # no structure: luminance alone
 
 
 def test_an_edit_one_cell_off_has_no_precision():
-    out = found(painted(SOURCE, block(slice(4, 8), slice(4, 8)), 200))
+    out = measured(painted(SOURCE, block(slice(4, 8), slice(4, 8)), 200))
     assert (out.changed, out.changed_in_zone, out.changed_in_region) == (16, 0, 0)
     assert out.agreement == 0
     assert out.outside_mae == pytest.approx(100 * 16 / 240)
@@ -84,14 +86,14 @@ def test_an_edit_one_cell_off_has_no_precision():
 
 
 def test_half_an_edit_covers_half():
-    out = found(painted(SOURCE, block(slice(4, 6), slice(8, 12)), 200))
+    out = measured(painted(SOURCE, block(slice(4, 6), slice(8, 12)), 200))
     assert (out.changed, out.changed_in_zone, out.changed_in_region) == (8, 8, 8)
     assert out.agreement == 0.5
 
 
 def test_a_region_within_a_cell_is_rounded_out_for_precision_but_not_for_coverage():
     small = block(slice(5, 7), slice(9, 11))
-    out = found(TARGET, region=small)
+    out = measured(TARGET, region=small)
     assert (out.changed, out.changed_in_zone) == (16, 16)
     assert (out.region, out.changed_in_region) == (4, 4)
     assert out.outside_mae == 0
@@ -99,14 +101,14 @@ def test_a_region_within_a_cell_is_rounded_out_for_precision_but_not_for_coverag
 
 def test_an_edit_is_not_seen_across_the_border_of_its_zone():
     wild = painted(SOURCE, REGION, 255)
-    assert found(wild).outside_ssim == pytest.approx(1)
+    assert measured(wild).outside_ssim == pytest.approx(1)
 
 
 def test_nothing_to_change_and_nothing_to_keep():
-    nothing = found(SOURCE, region=np.zeros_like(REGION))
+    nothing = measured(SOURCE, region=np.zeros_like(REGION))
     assert nothing.region == 0
     assert math.isnan(nothing.agreement)
-    everything = found(TARGET, region=np.ones_like(REGION))
+    everything = measured(TARGET, region=np.ones_like(REGION))
     assert math.isnan(everything.outside_mae)
     assert math.isnan(everything.outside_psnr)
     assert math.isnan(everything.outside_ssim)

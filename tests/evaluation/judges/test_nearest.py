@@ -61,48 +61,48 @@ def test_small_boards_agree_with_the_list_of_all(wrong):
     rng = np.random.default_rng(wrong)
     for solution in all_boards(4)[rng.integers(0, 288, 40)]:
         board = changed(solution, wrong, rng)
-        assert nearest_boards(board, at_most=16) == by_listing(board), board
+        assert nearest_boards(board, max_distance=16) == by_listing(board), board
 
 
 def test_boards_of_random_digits_agree_with_the_list_of_all():
     rng = np.random.default_rng(0)
     for board in rng.integers(1, 5, (300, 16)):
-        assert nearest_boards(board, at_most=16) == by_listing(board), board
+        assert nearest_boards(board, max_distance=16) == by_listing(board), board
 
 
 def test_a_board_of_one_digit_is_equally_near_to_all():
-    assert nearest_boards(np.ones(16, np.uint8), at_most=16) == Nearest(12, 288)
+    assert nearest_boards(np.ones(16, np.uint8), max_distance=16) == Nearest(12, 288)
 
 
 @pytest.mark.parametrize(("line", "nearest"), KNOWN.values(), ids=KNOWN.keys())
 def test_large_boards_agree_with_a_search_cell_by_cell(line, nearest):
-    assert nearest_boards(parse_board(line), at_most=20) == nearest
+    assert nearest_boards(parse_board(line), max_distance=20) == nearest
 
 
 @pytest.mark.parametrize(("line", "nearest"), KNOWN.values(), ids=KNOWN.keys())
-def test_nothing_is_found_beyond_the_distance_asked_for(line, nearest):
+def test_the_search_ends_at_its_limit(line, nearest):
     board = parse_board(line)
-    assert nearest_boards(board, at_most=nearest.distance) == nearest
-    assert nearest_boards(board, at_most=nearest.distance - 1) is None
+    assert nearest_boards(board, max_distance=nearest.distance) == nearest
+    assert nearest_boards(board, max_distance=nearest.distance - 1) is None
 
 
 @pytest.mark.parametrize("side", [4, 9])
 def test_a_valid_board_is_its_own_nearest(side):
     for board in random_boards(10, side, np.random.default_rng(0)):
-        assert nearest_boards(board, at_most=0) == Nearest(0, 1)
+        assert nearest_boards(board, max_distance=0) == Nearest(0, 1)
 
 
 def test_one_wrong_cell_of_a_large_board_has_one_answer():
     rng = np.random.default_rng(0)
     for board in random_boards(10, 9, rng):  # valid 9×9 boards differ in at least four cells
-        assert nearest_boards(changed(board, 1, rng), at_most=9) == Nearest(1, 1)
+        assert nearest_boards(changed(board, 1, rng), max_distance=9) == Nearest(1, 1)
 
 
 def test_symmetric_images_of_a_board_have_the_same_answer():
     line, nearest = KNOWN["three nearer than the solution"]
     grid = parse_board(line).reshape(9, 9)
     for image in (grid.T, grid[::-1], grid[:, [1, 0, 2, 6, 8, 7, 3, 4, 5]], 10 - grid):
-        assert nearest_boards(image.ravel(), at_most=20) == nearest
+        assert nearest_boards(image.ravel(), max_distance=20) == nearest
 
 
 @pytest.mark.parametrize(("side", "count"), [(4, 16), (9, 46656)])
@@ -124,6 +124,6 @@ def test_templates_are_all_ways_to_place_a_digit(side, count):
         (np.full(16, 5, np.uint8), "digits 1 to 4, got 5 to 5"),
     ],
 )
-def test_what_is_no_full_board_is_refused(board, reason):
+def test_an_incomplete_board_is_refused(board, reason):
     with pytest.raises(ValueError, match=re.escape(reason)):
-        nearest_boards(board, at_most=4)
+        nearest_boards(board, max_distance=4)

@@ -70,7 +70,7 @@ def test_the_score_is_the_probability_of_yes(folder):
     assert scores[0] != scores[1]
 
 
-def test_a_chat_template_is_asked_by(folder, tmp_path):
+def test_questions_use_the_chat_template(folder, tmp_path):
     """The same words around the question by a template, which also begins the text."""
     processor = LlavaProcessor.from_pretrained(folder)
     processor.tokenizer.bos_token = "<s>"
@@ -95,12 +95,12 @@ def test_mistakes_are_named(tmp_path):
         vqa_scores(VqaConfig(model=str(tmp_path / "nowhere")), [], [])
     with pytest.raises(ValueError, match="cannot load the VQA model .*nowhere"):
         VqaConfig(model=str(tmp_path / "nowhere")).check()
-    with pytest.raises(ValueError, match="question must have {instruction} in it, got 'Good"):
+    with pytest.raises(ValueError, match="question must contain {instruction}, got 'Good"):
         VqaConfig(model="x", question="Good?")
 
 
 def test_the_identity_follows_the_folder_and_the_question(folder):
-    one = VqaConfig(model=folder, question=QUESTION).identity()
-    assert folder not in repr(one)
+    identity = VqaConfig(model=folder, question=QUESTION).identity()
+    assert folder not in repr(identity)
     VqaConfig(model=folder).check()
-    assert one != VqaConfig(model=folder).identity()
+    assert identity != VqaConfig(model=folder).identity()

@@ -18,7 +18,7 @@ def point(at, value, **columns):
 
 def parsed(chart):
     """The figure as XML, which also proves that it is well formed."""
-    text = draw_chart(chart, "c").replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ')
+    text = str(draw_chart(chart, "c")).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ')
     return ET.fromstring(text)
 
 

@@ -2,29 +2,35 @@
 
 import base64
 import io
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from remask.evaluation.report.gallery import (
+from remask.evaluation.report.make import write_report
+from remask.evaluation.report.sheet import LINE, PAD, TILE
+from remask.evaluation.suites.image_edit_showcase import (
     GREY,
-    LINE,
-    MOST_PIXELS,
-    PAD,
-    TILE,
+    MAX_SIDE,
     draw_edit,
     heat,
     to_text,
     with_grey,
     with_stripes,
 )
-from remask.evaluation.report.make import write_report
 from remask.infra.cli import main
 from remask.pipeline.edits import ShapePairs
-from tests.evaluation.folders import entry, make_folder
-from tests.evaluation.report.test_report import browser, open_report, refused, status  # noqa: F401
+from tests.evaluation.folders import entry, frame, make_folder, sample, score
+from tests.evaluation.report.test_report import (
+    HOSTILE,
+    Elements,
+    browser,  # noqa: F401
+    open_report,  # noqa: F401
+    refused,
+    status,
+)
 
 PAIR = ShapePairs().pair("held_out", 0)
 # A grid of 2 × 2: two cells to change, one re-masked by mistake and revealed as it was.
@@ -60,10 +66,10 @@ def to_array(text):
 def test_heat_is_white_where_nothing_changed_and_darkens_with_the_distance():
     source = np.zeros((1, 4, 3), np.uint8)
     edit = np.array([[[0, 0, 0], [64, 0, 0], [0, 128, 0], [255, 0, 9]]], np.uint8)
-    found = heat(edit, source)[0].astype(int)
-    assert found[0].tolist() == [255, 255, 255]
-    assert found[3].tolist() == [0, 0, 0]
-    assert (np.diff(found.sum(-1)) < 0).all()
+    shades = heat(edit, source)[0].astype(int)
+    assert shades[0].tolist() == [255, 255, 255]
+    assert shades[3].tolist() == [0, 0, 0]
+    assert (np.diff(shades.sum(-1)) < 0).all()
 
 
 def test_masked_and_remasked_cells_are_marked():
@@ -113,8 +119,8 @@ def test_a_sheet_needs_pictures(tmp_path, capsys):
 
 
 def test_pictures_are_small():
-    assert to_array(to_text(np.zeros((512, 256, 3), np.uint8))).shape == (MOST_PIXELS, 96, 3)
-    noise = np.random.default_rng(0).integers(0, 256, (MOST_PIXELS,) * 2 + (3,), np.uint8)
+    assert to_array(to_text(np.zeros((512, 256, 3), np.uint8))).shape == (MAX_SIDE, 96, 3)
+    noise = np.random.default_rng(0).integers(0, 256, (MAX_SIDE,) * 2 + (3,), np.uint8)
     larger = noise.repeat(2, 0).repeat(2, 1)
     assert len(to_text(larger)) < len(to_text(noise)) / 2, "by a palette"
     few = PAIR.source.repeat(12, 0).repeat(12, 1)
@@ -153,11 +159,52 @@ def test_runs_of_one_sample_stand_side_by_side(tmp_path):
         {"steps": ['"><script>alert(1)</script>'] * 4},
     ],
 )
-def test_an_edit_that_is_none_is_refused(tmp_path, capsys, change):
+def test_a_malformed_edit_is_refused(tmp_path, capsys, change):
     showcase = [edit_entry(samples=[edit_sample() | change])]
     with pytest.raises(SystemExit, match="2"):
         main(["report", make_folder(tmp_path, showcase=showcase)])
     assert "showcase.json is damaged" in capsys.readouterr().err
+
+
+def hostile_folder(path, text):
+    """An evaluation with the text in every field that a recipe, a checkpoint or a sample names."""
+    names = {"suite": text, "checkpoint": text, "decoder": text, "metric": text}
+    scores = frame(
+        score(**names),
+        score(**names | {"by": text, "at": 1.0}),
+        score(**names | {"by": text, "at": 2.0}),
+    )
+    row = {"label": text, "checkpoint": text, "decoder": text, "quoted": [93.4]}
+    table = {"title": text, "note": text, "suite": text, "metrics": [text], "rows": [row]}
+    runs = {"suite": text, "decoder": text}
+    showcase = [
+        entry(text, [sample(text, note=text)], **runs),
+        entry(text, [edit_sample(text, instruction=text, note=text)], kind="image_edit", **runs),
+        entry(text, [TEXT | {"sample_id": text, "note": text}], kind="countdown", **runs),
+        entry(text, kind=text, **runs),
+    ]
+    make_folder(path, scores, showcase, [table], text)
+    file = path / "evaluation.json"
+    facts = json.loads(file.read_text())
+    facts["runs"] = [dict.fromkeys(facts["runs"][0], text) | {"settings": {text: text}}]
+    facts["provenance"] = {text: text, "commit": text, "versions": {f"{text} of torch": text}}
+    facts["recipe"]["checkpoints"] = {text: text}
+    file.write_text(json.dumps(facts))
+    return str(path)
+
+
+def test_no_field_of_an_evaluation_becomes_markup(tmp_path):
+    pages = []
+    for name, text in (("plain", "plain"), ("hostile", HOSTILE)):
+        page = Path(write_report([hostile_folder(tmp_path / name, text)])).read_text()
+        pages.append(page)
+    plain, hostile = ([(tag, list(a)) for tag, a in Elements(page).elements] for page in pages)
+    assert hostile == plain
+    assert HOSTILE not in pages[1]
+    texts = [value for _, a in Elements(pages[1]).elements for value in a.values()]
+    assert f"the edit: {HOSTILE}" in texts
+    data = pages[1].partition('id="showcase">')[2].partition("</script>")[0]
+    assert [run["name"] for run in json.loads(data)] == [f"{HOSTILE}, {HOSTILE}, {HOSTILE}"] * 3
 
 
 def test_the_gallery_and_the_player_work_in_a_browser(open_report):  # noqa: F811
@@ -175,8 +222,8 @@ def test_the_gallery_and_the_player_work_in_a_browser(open_report):  # noqa: F81
     assert status(page) == "step 1 of 3: 2 re-masked, 0 revealed, 1 wrong left, 2 masked"
 
     def cell(i):
-        found = page.locator("#board td").nth(i)
-        return found.get_attribute("aria-label"), found.inner_text().split()
+        located = page.locator("#board td").nth(i)
+        return located.get_attribute("aria-label"), located.inner_text().split()
 
     assert cell(0) == ("row 1 column 1: masked, just re-masked, was 0", ["·", "−"])
     assert cell(1) == ("row 1 column 2: code 1, wrong", ["×"])
@@ -234,6 +281,6 @@ def test_text_is_stepped_through_by_its_symbols(open_report):  # noqa: F811
 @pytest.mark.parametrize(
     "change", [{"symbols": 5}, {"states": []}, {"states": [[1, 2], [1]]}, {"states": [[99]]}]
 )
-def test_a_text_that_is_none_is_refused(tmp_path, capsys, change):
+def test_a_malformed_text_is_refused(tmp_path, capsys, change):
     shown = [entry(kind="countdown", samples=[TEXT | change])]
     assert "is damaged" in refused([make_folder(tmp_path, showcase=shown)], capsys)

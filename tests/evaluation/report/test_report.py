@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remask.evaluation.report.make import write_report
-from remask.evaluation.report.page import embed
+from remask.evaluation.report.templates import render_template
 from remask.infra.cli import main
 from tests.evaluation.folders import SOLUTION, STATES, entry, frame, make_folder, sample, score
 
@@ -41,11 +41,11 @@ class Elements(HTMLParser):
 
     def __init__(self, page):
         super().__init__()
-        self.found = []
+        self.elements = []
         self.feed(page)
 
     def handle_starttag(self, tag, attrs):
-        self.found.append((tag, dict(attrs)))
+        self.elements.append((tag, dict(attrs)))
 
 
 def test_the_report_is_one_file_beside_the_scores(tmp_path, capsys):
@@ -67,7 +67,7 @@ def test_the_report_is_one_file_beside_the_scores(tmp_path, capsys):
 
 def test_it_names_nothing_outside_itself(tmp_path):
     page = Path(write_report([make_folder(tmp_path)])).read_text()
-    elements = Elements(page).found
+    elements = Elements(page).elements
     assert not {tag for tag, _ in elements} & {"link", "img", "iframe", "object", "embed", "base"}
     assert not [a for _, a in elements if {"src", "href", "srcset", "style", "onclick"} & set(a)]
     assert not re.search(r'url\((?!"data:image/png;base64,)|@import|https?://', page)
@@ -78,7 +78,7 @@ def test_several_folders_are_told_apart(tmp_path):
     page = Path(write_report(folders, str(tmp_path / "both.html"))).read_text()
     for folder in folders:
         assert f"<h2>Figures <small>{folder}</small></h2>" in page
-    ids = [a["id"] for _, a in Elements(page).found if "id" in a]
+    ids = [a["id"] for _, a in Elements(page).elements if "id" in a]
     assert len(ids) == len(set(ids))
 
 
@@ -90,10 +90,10 @@ def test_published_figures_stand_beside_ours(tmp_path):
     assert "<caption>Paper</caption>" in page
 
 
-def test_samples_of_other_kinds_are_passed_over_with_a_word(tmp_path):
+def test_samples_without_a_player_are_mentioned(tmp_path):
     showcase = [entry(kind="sound", samples=[{"what": "ever"}])]
     page = Path(write_report([make_folder(tmp_path, showcase=showcase)])).read_text()
-    assert "sudoku, her, rm: samples of kind sound have no player yet" in page
+    assert "sudoku, her, rm: the report has no player for samples of kind sound" in page
     assert 'id="player"' not in page
 
 
@@ -133,8 +133,8 @@ def test_it_reads_and_writes_any_storage(tmp_path):
 def test_a_missing_folder_and_missing_scores_are_named(tmp_path, capsys):
     missing = refused([f"{tmp_path}/nowhere"], capsys)
     assert f"there is no folder {tmp_path}/nowhere; run `remask eval` first" in missing
-    found = refused([str(tmp_path)], capsys)
-    assert f"{tmp_path} has no scores.parquet; run `remask eval` first" in found
+    error = refused([str(tmp_path)], capsys)
+    assert f"{tmp_path} has no scores.parquet; run `remask eval` first" in error
 
 
 @pytest.mark.parametrize("name", ["scores.parquet", "evaluation.json", "showcase.json"])
@@ -170,7 +170,7 @@ def test_a_damaged_file_is_named_and_the_old_report_stays(tmp_path, capsys, name
         {"side": "4"},
     ],
 )
-def test_a_board_that_is_none_is_refused(tmp_path, capsys, change):
+def test_a_malformed_board_is_refused(tmp_path, capsys, change):
     folder = make_folder(tmp_path, showcase=[entry(samples=[sample() | change])])
     assert "showcase.json is damaged" in refused([folder], capsys)
 
@@ -185,8 +185,12 @@ def test_an_unwritable_output_fails_in_one_line(tmp_path, capsys):
 
 
 def test_embedded_json_cannot_end_its_script():
-    assert not set("<>&") & set(embed({HOSTILE: [HOSTILE, "\u2028"]}))
-    assert json.loads(embed({HOSTILE: HOSTILE})) == {HOSTILE: HOSTILE}
+    values = [{HOSTILE: [HOSTILE, "\u2028"]}]
+    page = render_template("player.html", player_runs=values, not_shown=[])
+    data = page.partition('<script type="application/json" id="showcase">')[2]
+    embedded = data.rpartition("</script>")[0]
+    assert not set("<>&'\u2028") & set(embedded)
+    assert json.loads(embedded) == values
 
 
 @pytest.fixture(scope="module")
@@ -305,8 +309,8 @@ def test_cells_are_told_apart_without_colour(open_report):
     page.click("#next")
 
     def cell(i):
-        found = page.locator("#board td").nth(i)
-        return found.get_attribute("aria-label"), found.inner_text().split()
+        located = page.locator("#board td").nth(i)
+        return located.get_attribute("aria-label"), located.inner_text().split()
 
     assert cell(1) == ("row 1 column 2: 2", ["2"])
     assert cell(0) == ("row 1 column 1: 1, just revealed", ["1", "+"])

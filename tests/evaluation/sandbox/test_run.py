@@ -57,7 +57,7 @@ def test_plain_programs(source, expected):
 
 
 @needs_sandbox
-def test_outcome_tells_what_happened():
+def test_the_outcome_says_what_happened():
     source = "import sys\nprint('out')\nprint('err', file=sys.stderr)\ndef double(x):\n    return x"
     outcome = run_python(source, ["assert double(0) == 0", TEST], names=["double"], limits=QUICK)
     assert (outcome.status, outcome.detail) == ("failed", TEST)
@@ -81,7 +81,7 @@ def test_values_come_back_as_they_are(value):
 
 
 @needs_sandbox
-def test_types_fractions_and_decimals_travel_too():
+def test_types_fractions_and_decimals_are_sent_by_value():
     source = "from fractions import Fraction\nfrom decimal import Decimal\n"
     source += "def half(): return Fraction(1, 2)\ndef tenth(): return Decimal('0.10')\n"
     source += "def without(items, kind): return [x for x in items if not isinstance(x, kind)]"
@@ -211,7 +211,7 @@ def test_files_are_small_and_few():
         "(os.mkdir('a'), os.chdir('a'))",
     ],
 )
-def test_what_is_in_its_folder_is_counted(make):
+def test_files_in_the_folder_are_counted(make):
     """Each takes a kilobyte of the kernel's memory, of which no other limit knows."""
     source = "import os\ntry:\n    for n in range(20_000):\n        " + make
     source += "\nexcept OSError as error:\n    print(n, error.errno)\n"
@@ -257,7 +257,7 @@ file = os.open("file", os.O_RDWR | os.O_CREAT)
         "call('syscall', 447, 0)  # memfd_secret",
     ],
 )
-def test_what_a_program_has_no_use_for_is_denied(attempt):
+def test_unneeded_system_calls_are_denied(attempt):
     attempt = attempt.replace("{'mq_open'}", str(MACHINES[os.uname().machine][1]["mq_open"]))
     source = f"{LIBC}\ntry:\n    {attempt}\nexcept OSError as error:\n"
     source += "    print('denied' if error.errno in (errno.EPERM, errno.ENOSYS) else error)\n"
@@ -332,7 +332,7 @@ def test_signals_reach_nobody_else():
 
 
 @needs_sandbox
-def test_it_cannot_gain_rights():
+def test_a_program_cannot_gain_privileges():
     make = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
     for call in ("unshare(0x10000000)", "mount(b'x', b'/work', b'tmpfs', 0, 0)", "setuid(0)"):
         assert status_of(f"{make}assert libc.{call} == 0\n{RIGHT}") == "error", call
@@ -354,7 +354,7 @@ def test_it_cannot_gain_rights():
         "import ctypes\nctypes.string_at(0)",
     ],
 )
-def test_ending_early_is_no_pass(source):
+def test_exiting_early_does_not_pass(source):
     assert status_of(source) in ("died", "error")
 
 
@@ -440,7 +440,7 @@ def test_a_sandbox_that_does_not_work_says_why(monkeypatch, tmp_path):
         is_available.cache_clear()
 
 
-def test_a_program_without_tests_proves_nothing():
+def test_a_program_without_tests_is_refused():
     with pytest.raises(ValueError, match="at least one test"):
         run_python(RIGHT, [], names=["double"])
 
@@ -458,7 +458,7 @@ def test_machines_without_a_known_filter_have_none():
         assert len(program) % 8 == 0
 
 
-def test_importing_the_harness_needs_the_standard_library_alone():
+def test_confined_code_needs_only_the_standard_library():
     code = "import sys; sys.path.append('.'); import remask.evaluation.sandbox.confined.judge, "
     code += "remask.evaluation.sandbox.confined.candidate; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True)

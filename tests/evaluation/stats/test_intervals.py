@@ -16,7 +16,7 @@ def test_wilson_ends_are_the_shares_that_lie_z_deviations_away(hits, count):
     assert low <= hits / count <= high
 
 
-def test_wilson_says_nothing_of_nothing():
+def test_wilson_of_no_samples_is_the_whole_range():
     assert wilson(0, 0) == (0.0, 1.0)
 
 
@@ -28,7 +28,7 @@ def test_bootstrap_of_a_mean_is_near_the_normal_interval():
     assert high == pytest.approx(values.mean() + reach, abs=0.02)
 
 
-def test_bootstrap_knows_that_cells_come_by_boards():
+def test_bootstrap_resamples_whole_boards():
     # All cells of a board alike: 100 boards of 10 cells say no more than 100 cells would.
     hits = np.repeat([0, 10], 50)
     low, high = bootstrap_ratio(hits, np.full(100, 10))

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from remask.evaluation.recipe import RowConfig, TableConfig
-from remask.evaluation.stats.members import Estimate, combine, student_t
+from remask.evaluation.stats.members import ScoreEstimate, combine, student_t
 from remask.evaluation.stats.tables import Cell, make_tables, print_table
 from tests.evaluation.folders import frame, score
 
@@ -44,26 +44,26 @@ def test_student_t_holds_95_percent_of_the_density(freedom):
 
 
 def test_one_member_keeps_its_own_interval():
-    assert combine(frame(score(value=0.9, low=0.88, high=0.91))) == Estimate(0.9, 0.88, 0.91)
+    assert combine(frame(score(value=0.9, low=0.88, high=0.91))) == ScoreEstimate(0.9, 0.88, 0.91)
 
 
 def test_several_members_are_a_mean_with_their_own_spread():
     rows = [score(value=v, member=i) for i, v in enumerate((0.90, 0.92, 0.94))]
-    found = combine(frame(*rows))
+    estimate = combine(frame(*rows))
     reach = 4.303 * 0.02 / math.sqrt(3)  # by hand: standard deviation 0.02, two degrees
-    assert found.members == 3
-    assert found.value == pytest.approx(0.92)
-    assert (found.low, found.high) == pytest.approx((0.92 - reach, 0.92 + reach), abs=1e-4)
+    assert estimate.members == 3
+    assert estimate.value == pytest.approx(0.92)
+    assert (estimate.low, estimate.high) == pytest.approx((0.92 - reach, 0.92 + reach), abs=1e-4)
 
 
 def test_an_interval_of_shares_stays_between_none_and_all():
-    found = combine(frame(score(value=0.0), score(value=0.99, member=1)))
-    assert (found.low, found.high) == (0.0, 1.0)
+    estimate = combine(frame(score(value=0.0), score(value=0.99, member=1)))
+    assert (estimate.low, estimate.high) == (0.0, 1.0)
 
 
 def test_members_without_a_value_do_not_count():
-    found = combine(frame(score(value=math.nan), score(value=0.5, member=1)))
-    assert (found.value, found.members) == (0.5, 1)
+    estimate = combine(frame(score(value=math.nan), score(value=0.5, member=1)))
+    assert (estimate.value, estimate.members) == (0.5, 1)
     assert combine(frame(score(value=math.nan))) is None
 
 
@@ -98,7 +98,7 @@ def test_the_best_is_among_our_rows_and_in_the_right_direction():
     ]
 
 
-def test_what_looks_equal_shares_the_best_and_all_equal_have_none():
+def test_figures_that_look_equal_share_the_best_mark():
     scores = frame(
         *(score(value=v, checkpoint=c) for c, v in (("a", 0.9), ("b", 0.90001), ("c", 0.5))),
         *(score("valid", 0.9, checkpoint=c) for c in "abc"),
@@ -136,7 +136,7 @@ def test_a_row_that_was_not_run_is_empty():
     assert "–" in printed(table)
 
 
-def test_a_metric_that_is_not_there_is_named_with_those_that_are():
+def test_an_unknown_metric_is_named_with_the_known_ones():
     with pytest.raises(ValueError, match=r"no metric 'exakt'; it has \['exact'\]"):
         make_tables(frame(score()), [config(run_row("her"), metrics=("exakt",))])
 

@@ -9,7 +9,7 @@ import yaml
 
 from remask.evaluation.decode.likelihood import Likelihood, log_likelihood
 from remask.evaluation.decoder import Decoder
-from remask.evaluation.suite import make_suite
+from remask.evaluation.registry import make_suite
 from remask.models import load
 from tests.text_folders import write_llada, write_rows
 
@@ -140,7 +140,7 @@ def test_the_harness_finds_the_same(suite, folder, tmp_path):
     assert result["acc,none"] == figures["accuracy"]
     assert result["acc_norm,none"] == figures["accuracy_by_length"]
     theirs = [
-        [float(found[0]) for found in sample["filtered_resps"]]
+        [float(response[0]) for response in sample["filtered_resps"]]
         for sample in sorted(out["samples"]["remask_arc"], key=lambda s: s["doc_id"])
     ]
     ours = predictions["log_likelihoods"].to_pylist()

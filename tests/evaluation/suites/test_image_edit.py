@@ -12,11 +12,13 @@ import pytest
 import torch
 from PIL import Image
 
+from remask.evaluation.decode.canvas import canvas_cells
 from remask.evaluation.decode.paths import Paths, arrays
 from remask.evaluation.decoder import Decoder
 from remask.evaluation.evaluate import run
 from remask.evaluation.recipe import EvalRecipe
-from remask.evaluation.suite import left_out, make_suite
+from remask.evaluation.registry import make_suite
+from remask.evaluation.suite import left_out
 from remask.evaluation.suites.image_edit import CODES, ImageEditSuite
 from remask.models import (
     Guidance,
@@ -33,6 +35,7 @@ from remask.models.config import from_mapping
 from remask.pipeline.edits import FilePairs, ShapePairs
 from remask.pipeline.edits.text import WordText
 from remask.pipeline.sources.image_edit import ImageEditSource
+from tests.evaluation.folders import explained
 from tests.pipeline.pictures import write_plain, write_tokenizer
 
 
@@ -105,7 +108,7 @@ def table(suite, model):
 
 
 def figures(suite, table):
-    return {s.metric: s for s in suite.score(table) if s.by is None}
+    return {s.metric: s for s in explained(suite, suite.score(table)) if s.by is None}
 
 
 def test_predictions_hold_the_path_of_every_sample(suite, table):
@@ -119,7 +122,7 @@ def test_predictions_hold_the_path_of_every_sample(suite, table):
     assert np.array_equal(stored > 0, remasked)
 
 
-def test_predictions_do_not_depend_on_how_samples_are_cut_up(suite, model, table):
+def test_predictions_do_not_depend_on_the_chunks(suite, model, table):
     decoder = Decoder(max_steps=3, batch_size=5)
     parts = [suite.predict(model, samples, decoder) for samples in (range(7), range(7, 12))]
     assert pa.concat_tables(parts).equals(table)
@@ -131,11 +134,11 @@ def test_other_models_start_from_a_blank_canvas_with_the_source_in_the_prompt(su
     assert (paths.states[0] == 0).all()
     assert (paths.start > 0).all()
     assert paths.forward_passes.tolist() == [2] * 4
-    told = Paths.read(
+    oracle = Paths.read(
         suite.predict(model, range(4), Decoder(policy="absorbing", start="oracle", max_steps=2)),
         CODES,
     )
-    assert np.array_equal(told.states[0] == 0, told.start != told.solution)
+    assert np.array_equal(oracle.states[0] == 0, oracle.start != oracle.solution)
 
 
 def test_guidance_and_the_two_phases_are_decoders_too(suite, model):
@@ -188,7 +191,7 @@ def test_the_ideal_is_what_the_target_leaves_of_the_rest(edits, model):
     assert figures(suite, table)["ideal_outside_mae"].value == pytest.approx(np.mean(expected))
 
 
-def test_doing_nothing_keeps_all_and_succeeds_never(suite, table):
+def test_a_no_op_decode_keeps_everything_and_never_succeeds(suite, table):
     out = figures(suite, replayed(suite, table, lambda source, target: (source, source)))
     assert math.isnan(out["precision"].value), "nothing was changed"
     assert (out["coverage"].value, out["success"].value, out["agreement"].value) == (0, 0, 0)
@@ -198,7 +201,7 @@ def test_doing_nothing_keeps_all_and_succeeds_never(suite, table):
     assert out["mask_recall"].value == 0
 
 
-def test_repainting_all_is_told_from_editing(suite, table):
+def test_repainting_everything_is_distinguished_from_editing(suite, table):
     def repaint(source, target):
         return source, source * 0, np.roll(target, 1)
 
@@ -221,7 +224,7 @@ def test_curves_follow_the_steps(suite, table):
     assert kept == {0: 1, 1: 1, 2: 1}
 
 
-def test_edits_of_nothing_succeed_when_nothing_changes(edits, model):
+def test_no_op_edits_succeed_if_nothing_changes(edits, model):
     pairs = dataclasses.replace(edits.pairs, edits=("no_op",))
     suite = ImageEditSuite(edits=dataclasses.replace(edits, pairs=pairs), samples=5)
     table = suite.predict(model, range(5), Decoder(max_steps=1))
@@ -281,7 +284,7 @@ def test_unreadable_samples_are_counted_and_named(edits, model, tmp_path, monkey
         suite.score(none)
 
 
-def test_edits_of_nothing_by_their_tokens_are_skipped_as_in_training(edits, model, tmp_path):
+def test_no_op_edits_by_their_tokens_are_skipped_as_in_training(edits, model, tmp_path):
     coarse = write_tokenizer(tmp_path / "vq", [np.zeros((32, 32, 3), np.uint8)], 16, 100)
     same = dataclasses.replace(edits, tokenizer=coarse, equal="skip")
     table = ImageEditSuite(edits=same).predict(model, range(12), Decoder(max_steps=1))
@@ -310,7 +313,7 @@ def test_pictures_of_many_shapes_are_decoded_as_each_alone(
     assert together.equals(alone)
     paths = Paths.read(together, CODES)
     assert paths.lengths.tolist() == [4, 4, 4, 3]
-    assert (paths.final[paths.is_there] > 0).all()
+    assert (paths.final[paths.is_own] > 0).all()
     shown = suite.showcase(together)
     assert [(x["rows"], x["columns"]) for x in shown] == [(2, 2), (1, 4), (2, 2), (3, 1)]
     for i, sample in enumerate(shown):
@@ -318,7 +321,7 @@ def test_pictures_of_many_shapes_are_decoded_as_each_alone(
         assert sample["solution"] == codes.tolist()
         assert {len(state) for state in sample["states"]} == {len(codes)}
     (kept,) = (x for x in suite.score(together) if x.metric == "kept_cells" and x.at == 0)
-    assert kept.count == (paths.start == paths.solution)[paths.is_there].sum(), "no others count"
+    assert kept.count == (paths.start == paths.solution)[paths.is_own].sum(), "no others count"
     assert kept.value == (0.0 if start == "blank" else 1.0)
 
 
@@ -339,7 +342,9 @@ def test_rows_longer_than_the_model_are_counted(edits, model, monkeypatch):
             patch.setattr(model, "max_length", most - 1)
             none = suite.predict(model, range(8), Decoder(start=start))
             assert len(none) == 0
-            assert f"a row of {most} tokens; {most - 1} are the most" in "".join(left_out(none))
+            assert f"a row of {most} tokens exceeds the limit of {most - 1}" in "".join(
+                left_out(none)
+            )
 
 
 def test_settings_are_read_and_checked(edits, model, suite):
@@ -389,16 +394,16 @@ def test_a_long_decode_is_shown_in_some_of_its_states(suite, table):
 def test_what_counts_as_outside_is_a_setting(edits, suite, table):
     """Pixels of an edited cell that need not change: inside by cells, outside by pixels."""
     by_cell = ImageEditSuite(edits=edits, zone="cells")
-    found = {}
-    for name, one in (("pixels", suite), ("cells", by_cell)):
-        moved = replayed(one, table, lambda source, target: [source, source * 0, target])
-        found[name] = figures(one, moved)
-    assert found["cells"]["precision"].value == 1.0
-    assert found["cells"]["outside_mae"].value == 0.0
-    assert found["pixels"]["coverage"].value == found["cells"]["coverage"].value == 1.0
+    by_zone = {}
+    for name, zoned in (("pixels", suite), ("cells", by_cell)):
+        moved = replayed(zoned, table, lambda source, target: [source, source * 0, target])
+        by_zone[name] = figures(zoned, moved)
+    assert by_zone["cells"]["precision"].value == 1.0
+    assert by_zone["cells"]["outside_mae"].value == 0.0
+    assert by_zone["pixels"]["coverage"].value == by_zone["cells"]["coverage"].value == 1.0
     full = {
-        name: figures(one, replayed(one, table, lambda s, t: [s, s * 0, t[::-1]]))["precision"]
-        for name, one in (("pixels", suite), ("cells", by_cell))
+        name: figures(zoned, replayed(zoned, table, lambda s, t: [s, s * 0, t[::-1]]))["precision"]
+        for name, zoned in (("pixels", suite), ("cells", by_cell))
     }
     assert full["pixels"].value < full["cells"].value < 1.0
 
@@ -411,11 +416,11 @@ def test_another_models_ids_are_refused(edits, model):
     editable = torch.ones_like(tokens, dtype=torch.bool)
     revision = revise(model, tokens, editable, max_steps=1)
     bad = dataclasses.replace(revision, trajectory=tokens[None])
-    with pytest.raises(ValueError, match="the model revealed id 7, which is no code"):
-        ImageEditSuite(edits=edits)._cells(bad, editable, model.mask_id)
+    with pytest.raises(ValueError, match="the model revealed id 7, which is not a code"):
+        canvas_cells(bad, editable, model.mask_id, edits.layout.image)
 
 
-def test_the_name_of_predictions_follows_what_things_hold(suite, edits):
+def test_the_folder_of_predictions_follows_contents_not_paths(suite, edits):
     same = ImageEditSuite(edits=dataclasses.replace(edits, source_in="prompt"))
     assert same.identity() == suite.identity(), "the decoder says where the source lies"
     assert ImageEditSuite(edits=edits, threshold=0.2).identity() != suite.identity()

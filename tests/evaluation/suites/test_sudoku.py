@@ -13,6 +13,7 @@ from remask.evaluation.suites.sudoku import SudokuSuite, mask_beliefs
 from remask.models import HistoryConfig, LladaConfig, LladaMDM, SudokuConfig, SudokuMDM, load
 from remask.pipeline.sources.sudoku import SudokuSource
 from remask.pipeline.sources.sudoku_rules import all_boards, is_valid
+from tests.evaluation.folders import explained
 
 SOLUTION = [int(c) for c in "1234341221434321"]
 SMALL = SudokuSuite(side=4, boards=20, wrong=(1, 4))
@@ -46,14 +47,14 @@ def predictions(*paths, beliefs=None):
 
 
 def scores(table):
-    return {s.metric: s for s in SMALL.score(table) if s.by is None}
+    return {s.metric: s for s in explained(SMALL, SMALL.score(table)) if s.by is None}
 
 
 def curve(table, metric, by):
     return {s.at: s.value for s in SMALL.score(table) if (s.metric, s.by) == (metric, by)}
 
 
-def test_a_mended_board_is_exact_and_valid():
+def test_a_fixed_board_is_exact_and_valid():
     out = scores(predictions([board(c0=3), board(c0=0), board()]))
     assert [out[m].value for m in ("exact", "valid", "replay", "conflicts")] == [1, 1, 0, 0]
     assert out["exact"].count == 1
@@ -97,9 +98,9 @@ def test_what_revision_did_is_counted_per_board():
         [board(c1=1)],
     )
     out = scores(table)
-    found = {m: out[m].value for m in ("fixed", "broken", "remasked", "revealed", "oscillating")}
+    values = {m: out[m].value for m in ("fixed", "broken", "remasked", "revealed", "oscillating")}
     # First board: 0 and 5 mended, 15 spoilt; re-masked 0, 15, then 5; 15 hidden once only.
-    assert found == {
+    assert values == {
         "fixed": 1.0, "broken": 0.5, "remasked": 1.5, "revealed": 1.5, "oscillating": 0.0,
     }  # fmt: skip
     twice = scores(predictions([board(c0=3), board(c0=0), board(c0=3), board(c0=0), board()]))
@@ -165,7 +166,7 @@ def test_samples_are_held_out_boards_with_wrong_cells():
     assert all(((t >= 1) & (t <= 9)).all() for _, t in drawn)
 
 
-def test_wrong_digits_are_all_alike_likely():
+def test_wrong_digits_are_uniform():
     suite = SudokuSuite(side=4, boards=400, wrong=(16, 16))
     shift = np.concatenate([np.subtract(*suite.sample(i), dtype=int) % 4 for i in range(400)])
     counts = np.bincount(shift, minlength=4)
@@ -207,7 +208,7 @@ def model():
         Decoder(policy="p2", max_steps=3),
     ],
 )
-def test_predictions_are_the_same_however_samples_are_cut(model, decoder):
+def test_predictions_do_not_depend_on_the_chunks(model, decoder):
     whole = SMALL.predict(model, range(10), decoder)
     small = dataclasses.replace(decoder, batch_size=2)
     parts = [SMALL.predict(model, range(i, i + 5), small) for i in (0, 5)]
@@ -260,10 +261,10 @@ def test_bad_settings_are_refused(settings, message):
         SudokuSuite(**settings)
 
 
-def test_the_shipped_model_mends_most_boards():
+def test_the_shipped_model_fixes_most_boards():
     suite = SudokuSuite(boards=60, wrong=(4, 14), seed=99)
     scores = suite.score(suite.predict(load("sudoku"), range(60), Decoder()))
-    found = {s.metric: s.value for s in scores if s.by is None}
-    assert found["exact"] > 0.85
-    assert found["valid"] > 0.9
-    assert found["first_remask_recall"] > 0.9
+    values = {s.metric: s.value for s in scores if s.by is None}
+    assert values["exact"] > 0.85
+    assert values["valid"] > 0.9
+    assert values["first_remask_recall"] > 0.9

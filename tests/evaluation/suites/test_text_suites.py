@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from remask.evaluation.decoder import Decoder
+from remask.evaluation.registry import SUITES, find_suite, make_suite
 from remask.evaluation.sandbox.run import is_available
-from remask.evaluation.suite import make_suite
 from remask.evaluation.suites import program_suite
-from remask.evaluation.suites.presets import PRESETS
+from remask.evaluation.suites.math import MathSuite
+from remask.evaluation.suites.text_suite import TextSuite
 from remask.pipeline.sources.text import TextSource
+from tests.evaluation.folders import explained
 from tests.evaluation.speakers import Speaker
 from tests.text_folders import EOS, EOT, write_rows, write_text_tokenizer
 
@@ -76,7 +78,7 @@ def run(suite, answers, drafts=None, **decoder):
     adapted = suite.adapt(Decoder(**settings))
     suite.check(model)
     predictions = suite.predict(model, range(suite.num_samples), adapted)
-    figures = {(s.metric, s.by, s.at): s for s in suite.score(predictions)}
+    figures = {(s.metric, s.by, s.at): s for s in explained(suite, suite.score(predictions))}
     return predictions.to_pylist(), figures
 
 
@@ -156,7 +158,7 @@ def test_humaneval_takes_a_whole_function(suite):
     assert figures["pass_at_1", None, None].value == 1.0
 
 
-def test_shots_stand_before_the_question_and_never_are_it(suite, tmp_path):
+def test_shots_precede_the_question_and_never_contain_it(suite, tmp_path):
     examples = write_rows(tmp_path / "train.jsonl", *MATH)
     plain = suite("math", MATH, chat=False, bos=False, shots=2, examples=examples)
     asked = plain.questions[0]
@@ -172,9 +174,9 @@ def test_shots_stand_before_the_question_and_never_are_it(suite, tmp_path):
     assert text.endswith("assistant: ")
     own = suite("math", MATH, chat=False, template="Q: {question} A:", shots=1)
     assert own.codec.inner.decode(own.prompt(asked)[1:]).endswith("\n\nQ: Half of 3? A:")
-    with pytest.raises(ValueError, match="math: 9 shots are asked for, and 4 worked examples are"):
+    with pytest.raises(ValueError, match="math: 9 shots are asked for, but there are 4 worked"):
         suite("math", MATH, shots=9).prompt(asked)
-    with pytest.raises(ValueError, match="template must hold {question}, got 'Q:'"):
+    with pytest.raises(ValueError, match="template must contain {question}, got 'Q:'"):
         suite("math", MATH, template="Q:")
 
 
@@ -191,6 +193,13 @@ def test_our_worked_examples_are_right(kind, suite):
     with made.judging() as judge:
         for example in examples:
             assert judge(example, example.worked).is_right, example.text
+
+
+PRESETS = {
+    kind: made.PRESETS
+    for kind in SUITES
+    if (made := find_suite(kind)) is not None and issubclass(made, TextSuite)
+}
 
 
 @pytest.mark.parametrize(("kind", "preset"), [(k, p) for k, ps in PRESETS.items() for p in ps])
@@ -212,7 +221,7 @@ def test_published_settings_are_those_published(tokenizer):
     assert settings("math", "llada_instruct_blocks")["block_length"] == 64
     assert settings("mbpp", "llada_instruct").items() >= {("gen_length", 256), ("shots", 3)}
     assert settings("arc", "llada_base").items() >= {("mc_num", 128), ("cfg", 0.5)}
-    with pytest.raises(ValueError, match=r"x: preset must be one of \['llada_base'.*got 'best'"):
+    with pytest.raises(ValueError, match=r"x: preset must be one of \['paper'.*got 'best'"):
         make_suite({"kind": "math", "preset": "best", "tokenizer": tokenizer}, "x")
 
 
@@ -236,7 +245,7 @@ def test_a_decoder_gets_the_suites_budget_blocks_and_ends(suite):
         made.adapt(Decoder(policy="absorbing", start="oracle"))
 
 
-def test_identity_follows_what_is_asked_not_where_it_lies(suite, tokenizer, tmp_path):
+def test_identity_follows_contents_not_paths(suite, tokenizer, tmp_path):
     base = suite("math", MATH)
     elsewhere = write_rows(tmp_path / "copy.jsonl", *MATH)
     other_tokens = write_text_tokenizer(tmp_path / "tokenizer", chat=False)
@@ -248,9 +257,10 @@ def test_identity_follows_what_is_asked_not_where_it_lies(suite, tokenizer, tmp_
         {"data": changed}, {"limit": 3}, {"shots": 1}, {"template": "{question}"}, {"chat": False},
         {"gen_length": 99}, {"ends": "late"}, {"tokenizer": other_tokens}, {"stops": ("x",)},
     ]  # fmt: skip
-    found = [dataclasses.replace(base, **change).identity() for change in others]
-    assert base.identity() not in found
-    assert dataclasses.replace(base, preset="paper").identity() == base.identity()
+    identities = [dataclasses.replace(base, **change).identity() for change in others]
+    assert base.identity() not in identities
+    named = suite("math", MATH, preset="paper")
+    assert named.identity() == suite("math", MATH, **MathSuite.PRESETS["paper"]).identity()
     assert json.loads(json.dumps(suite("mbpp", MBPP, part="all").identity()))["unsafe"] is False
 
 
