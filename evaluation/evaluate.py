@@ -30,6 +30,7 @@ from remask.evaluation.stats.tables import SCORES, make_tables, print_table
 from remask.evaluation.suite import Score, left_out, with_left_out
 from remask.models import load
 from remask.models.checkpoints.checkpoint import outline, trained_history
+from remask.pipeline.format.tables import read_table
 from remask.pipeline.runtime.command import main_for, plain
 from remask.pipeline.runtime.jobs import run_actors
 from remask.pipeline.runtime.progress import Meter, Summary
@@ -61,7 +62,16 @@ def make_worker(recipe: EvalRecipe) -> Callable[[Chunk], tuple[int, int]]:
 
 
 def run(recipe: EvalRecipe) -> Summary:
-    """Decode what is missing, then score every run and write the files of the report."""
+    """Evaluate, and print the recipe's tables."""
+    summary, scores = evaluate(recipe)
+    console = make_console()
+    for table in make_tables(scores, recipe.tables):
+        print_table(console, table)
+    return summary
+
+
+def evaluate(recipe: EvalRecipe) -> tuple[Summary, pl.DataFrame]:
+    """Decode what is missing, then score every run and write what the report needs."""
     check_kept("output", recipe.output)
     recipe = dataclasses.replace(recipe, output=absolute(recipe.output))
     storage, runs = Storage(recipe.output), make_runs(recipe)
@@ -84,10 +94,7 @@ def run(recipe: EvalRecipe) -> Summary:
     for folder in {r.folder for r in runs}:
         storage.sweep(folder)
     scores = write_results(recipe, storage, runs)
-    console = make_console()
-    for table in make_tables(scores, recipe.tables):
-        print_table(console, table)
-    return meter.summary(len(todo), storage.path(SCORES_FILE))
+    return meter.summary(len(todo), storage.path(SCORES_FILE)), scores
 
 
 def write_results(recipe: EvalRecipe, storage: Storage, runs: list[Run]) -> pl.DataFrame:
@@ -129,7 +136,7 @@ def read_predictions(storage: Storage, run: Run) -> pa.Table:
     tables = []
     for chunk in run.chunks:
         try:
-            tables.append(pq.read_table(pa.BufferReader(storage.read_sealed(chunk.name))))
+            tables.append(read_table(storage.read_sealed(chunk.name)))
         except (pa.ArrowException, OSError) as error:
             raise StorageError(
                 f"{storage.path(chunk.name)} is damaged; remove it and run the evaluation again"

@@ -1,1 +1,1 @@
-"""The outermost room: the `remask` command, set-up and launchers."""
+"""The outermost package: the `remask` command, the Python surface, set-up and benches."""

@@ -23,14 +23,15 @@ def show_revision(console: Console, revision: Revision, row: int) -> None:
     steps = int(revision.stats.steps[row])
     panels = []
     for k in range(steps + 1):
-        came = revision.actions[k - 1, row] if k > 0 else None
-        goes = revision.actions[k, row] if k < steps else None
-        board = _board(revision.trajectory[k, row], came, goes)
+        last = revision.actions[k - 1, row] if k > 0 else None
+        following = revision.actions[k, row] if k < steps else None
+        board = _board(revision.trajectory[k, row], last, following)
         panels.append(Panel(board, title=f"step {k}" if k else "start", expand=False))
     console.print(Columns(panels))
 
 
-def _board(state: Tensor, came: Tensor | None, goes: Tensor | None) -> Text:
+def _board(state: Tensor, last: Tensor | None, following: Tensor | None) -> Text:
+    """One state, [N], marked by the actions that led to it and those that follow."""
     breaks_rule = conflict_cells(state[None].cpu().numpy())[0]
     side = math.isqrt(state.numel())
     box = math.isqrt(side)
@@ -44,9 +45,9 @@ def _board(state: Tensor, came: Tensor | None, goes: Tensor | None) -> Text:
             if row % box == 0:
                 text.append("┼─".join(["──" * box] * (side // box)).removesuffix("─") + "\n")
         mark, style = WRONG if breaks_rule[cell] else (" ", "")
-        if goes is not None and goes[cell] == Action.REMASK:
+        if following is not None and following[cell] == Action.REMASK:
             mark, style = REMASKED
-        elif came is not None and came[cell] == Action.REVEAL:
+        elif last is not None and last[cell] == Action.REVEAL:
             mark, style = REVEALED
         text.append(f"{token or '·'}{mark}", style)
     return text

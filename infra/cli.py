@@ -1,21 +1,24 @@
 """The `remask` command: each verb hands over to its module.
 
-remask run RECIPE              all stages of a recipe, one after the other, to a report
+remask run RECIPE              all stages of a recipe, one after another, to a report
 remask source RECIPE           clean sequences → examples
 remask probe RECIPE            frozen backbone → proposals
-remask build RECIPE            proposals → trajectory shards (runs what is missing before)
+remask build RECIPE            proposals → trajectory shards (runs earlier stages if needed)
 remask shards URI              the manifest: list, show, verify, tv-bound
 remask vq RECIPE               pictures → an image tokeniser
-remask train RECIPE            shards → a model, by DeepSpeed's launcher
+remask train RECIPE            shards → a model, with DeepSpeed's launcher
 remask merge ADAPTER OUTPUT    a LoRA adapter and its model → one model
 remask eval RECIPE             checkpoints → predictions and scores, as Ray tasks
 remask report FOLDER           scores → one HTML file: tables, curves, a player
 remask harness ARGUMENTS       lm-evaluation-harness with our checkpoints, as model `remask`
-remask revise --checkpoint C   revise given boards with a checkpoint
-remask edit PICTURE WORDS      edit a picture with a checkpoint
+remask revise --checkpoint C   revise Sudoku boards with a checkpoint
+remask edit PICTURE WORDS      edit a picture with an image-edit checkpoint
+remask recipes                 the packaged recipes: list, show, copy
 remask doctor                  what this machine can run, and why not
 
 remask VERB --help             options and examples of a verb
+
+RECIPE is a YAML file or the name of a packaged recipe.
 """
 
 import importlib
@@ -36,6 +39,7 @@ VERBS = {
     "harness": "remask.infra.harness",
     "revise": "remask.infra.revise",
     "edit": "remask.infra.edit",
+    "recipes": "remask.infra.catalogue",
     "doctor": "remask.infra.doctor",
 }
 
@@ -47,7 +51,7 @@ def main(argv: list[str] | None = None) -> None:
         return
     verb, *rest = argv
     if verb not in VERBS:
-        print(f"remask: no verb {verb!r}; there are {', '.join(VERBS)}", file=sys.stderr)
+        print(f"remask: no verb {verb!r}; the verbs are {', '.join(VERBS)}", file=sys.stderr)
         raise SystemExit(2)
     try:
         importlib.import_module(VERBS[verb]).main(rest)
@@ -55,7 +59,7 @@ def main(argv: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         print("remask: stopped", file=sys.stderr)
         raise SystemExit(130) from None
-    except BrokenPipeError:  # the reader, say `head`, has had enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

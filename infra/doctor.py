@@ -24,15 +24,15 @@ def main(argv: list[str] | None = None) -> None:
         prog="remask doctor", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.parse_args(argv)
-    table = Table("", "item", "found", box=None, pad_edge=False)
-    for good, item, found in findings():
+    table = Table("", "item", "status", box=None, pad_edge=False)
+    for good, item, status in findings():
         mark = Text("✓", "green") if good else Text("–", "yellow")
-        table.add_row(mark, item, visible(found))
+        table.add_row(mark, item, visible(status))
     make_console().print(table)
 
 
 def findings() -> Iterator[tuple[bool, str, str]]:
-    """(is it there, what, details) for each thing that matters."""
+    """(is it available, its name, details) of everything that commands depend on."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     yield True, "Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     yield True, "torch", f"{torch.__version__}, {torch.get_num_threads()} threads on {cores} cores"
@@ -55,23 +55,23 @@ def findings() -> Iterator[tuple[bool, str, str]]:
         )
     else:
         toolkit = shutil.which("nvcc") or "none"
-        yield False, "GPU", f"none that torch sees: everything runs on the CPU (nvcc: {toolkit})"
+        yield False, "GPU", f"torch sees none, so everything runs on the CPU (nvcc: {toolkit})"
     yield sandbox()
 
 
 def sandbox() -> tuple[bool, str, str]:
-    """Can generated programs be confined, and does that hold?"""
+    """Whether generated programs can be confined, and whether the confinement holds."""
     reason = is_available()
     if reason is not None:
         return False, "sandbox", f"none, so MBPP and HumanEval will not run: {reason}"
-    found = find_escapes()
-    if found is not None:
-        return False, "sandbox", f"it does not hold: a program got out ({found}); do not rely on it"
-    return True, "sandbox", "holds: no file outside and no network can be reached by programs"
+    escape = find_escapes()
+    if escape is not None:
+        return False, "sandbox", f"does not hold: a program got out ({escape}); do not rely on it"
+    return True, "sandbox", "holds: programs reach no file outside it and no network"
 
 
 def bf16_ratio(size: int = 512, repeats: int = 5) -> float:
-    """How much faster the CPU multiplies matrices in bf16 than in fp32, by the best of a few."""
+    """Speed of the CPU's matrix products in bf16 relative to fp32, by the best of `repeats`."""
     times = []
     for dtype in (torch.float32, torch.bfloat16):
         matrix = torch.ones(size, size, dtype=dtype)

@@ -1,13 +1,13 @@
 """Edit a picture with a checkpoint: a picture and an instruction in, the edited picture out.
 
-The recipe is the one that the checkpoint's data were built by: it says how pictures and words
-become tokens. Where it has the source in the canvas, the picture is revised; where it has it in the
-prompt, an empty canvas is filled in.
+The recipe is the one that the checkpoint's data were built with: it says how pictures and words
+become tokens. With `source_in: canvas` the picture is revised; with `source_in: prompt` an empty
+canvas is filled in.
 
     remask edit scene.png "make the mouse green" --checkpoint runs/emoji/rm-0/model \\
-        --recipe pipeline/recipes/emoji_rm.yaml --output edited.png --mask remasked.png
+        --recipe emoji_rm --output edited.png --mask remasked.png
     remask edit photo.jpg "Remove the car." --checkpoint runs/imgedit/rm/model \\
-        --recipe pipeline/recipes/imgedit_rm.yaml --output edited.png --preset released
+        --recipe imgedit_rm --output edited.png --preset released
 """
 
 import argparse
@@ -31,16 +31,16 @@ from remask.pipeline.runtime.terminal import complain, fail, say
 from remask.pipeline.sources.image_edit import ImageEditSource
 
 FILL_STEPS = 16
-"""Of an empty canvas, unless it is said."""
+"""Default number of steps in which an empty canvas is filled."""
 
 
 @dataclass(frozen=True)
 class Edit:
-    """What was made of a picture."""
+    """An edited picture, and what was re-masked to get it."""
 
     picture: Picture
     mask: Picture
-    """White where a cell was re-masked, black elsewhere; as large."""
+    """White where a cell was re-masked, black elsewhere; of the picture's size."""
     cells: int
     remasked: int
     forward_passes: int
@@ -49,28 +49,31 @@ class Edit:
 def edit_picture(
     backbone: Backbone, edits: ImageEditSource, file: ImageFile, instruction: str, decoder: Decoder
 ) -> Edit:
-    """Carry an instruction out."""
+    """Carry out an instruction on a picture.
+
+    Raises ValueError if the instruction is too long for the model.
+    """
     size = edits.pairs.size_for(file.size)
     (codes,) = edits.encode([file.fit(size)])  # [h, w]
     row = edits.row(instruction, codes, codes)
     if backbone.max_length is not None and len(row.target) > backbone.max_length:
         raise ValueError(
             f"a row of {len(row.target)} tokens is longer than the model's {backbone.max_length}; "
-            "say it in fewer words"
+            "use fewer words"
         )
     start, editable = row.wrong[None], row.editable[None]
     if edits.source_in == "prompt":
         start = start.masked_fill(editable, backbone.mask_id)
-    found = decoder.revise(backbone, start, editable)
-    canvas = found.tokens[editable].view_as(codes) - edits.layout.image.code_offset
-    remasked = found.edit_mask()[editable].view_as(codes).numpy()
+    revision = decoder.revise(backbone, start, editable)
+    canvas = revision.tokens[editable].view_as(codes) - edits.layout.image.code_offset
+    remasked = revision.edit_mask()[editable].view_as(codes).numpy()
     white = np.where(remasked, 255, 0).astype(np.uint8).repeat(edits.patch, 0)
     return Edit(
         edits.decode([canvas])[0],
         white.repeat(edits.patch, 1),
         remasked.size,
         int(remasked.sum()),
-        int(found.stats.forward_passes[0]),
+        int(revision.stats.forward_passes[0]),
     )
 
 
@@ -78,27 +81,35 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="remask edit", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("picture", help="a file of any kind; it is cut to the recipe's size")
-    parser.add_argument("instruction", help="what to do, in words")
+    parser.add_argument("picture", help="image file of any format; cropped to the recipe's size")
+    parser.add_argument("instruction", help="what to change, in words")
     parser.add_argument("overrides", nargs="*", default=[], metavar="section.key=value")
-    parser.add_argument("--checkpoint", required=True, help="folder of a model of image edits")
-    parser.add_argument("--recipe", required=True, help="YAML that its data were built by")
-    parser.add_argument("--output", default="edited.png", help="PNG (default: edited.png)")
-    parser.add_argument("--mask", help="PNG for what was re-masked (default: none)")
+    parser.add_argument("--checkpoint", required=True, help="folder of an image-edit model")
+    parser.add_argument(
+        "--recipe", required=True, help="build recipe of its data: a file or a packaged name"
+    )
+    parser.add_argument("--output", default="edited.png", help="PNG to write (default: edited.png)")
+    parser.add_argument("--mask", help="PNG to write with the re-masked cells in white")
     parser.add_argument(
         "--preset",
         choices=sorted(Decoder.PRESETS),
-        help="how a picture is revised (default: paper)",
+        help="decoding settings (default: paper)",
     )
-    parser.add_argument("--max-steps", type=int, help="steps at most (default: the preset's)")
-    parser.add_argument("--text-guidance", type=float, help="s_t (default: the preset's)")
-    parser.add_argument("--image-guidance", type=float, help="s_i (default: the preset's)")
+    parser.add_argument(
+        "--max-steps", type=int, help="limit of decoding steps (default: the preset's)"
+    )
+    parser.add_argument(
+        "--text-guidance", type=float, help="scale s_t of text guidance (default: the preset's)"
+    )
+    parser.add_argument(
+        "--image-guidance", type=float, help="scale s_i of image guidance (default: the preset's)"
+    )
     parser.add_argument(
         "--no-image",
         choices=get_args(NoImage),
         help="what image guidance contrasts with: the source masked (default), or absent",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of what is drawn (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of random decoders (default: 0)")
     arguments = parser.parse_intermixed_args(argv)
     try:
         recipe = load_recipe(BuildRecipe, arguments.recipe, arguments.overrides)
@@ -115,7 +126,7 @@ def main(argv: list[str] | None = None) -> None:
         edits.check_model(backbone)
         unknown = edits.unknown_words(arguments.instruction)
         if unknown:
-            complain("remask edit", f"the model knows no {', '.join(unknown)}")
+            complain("remask edit", f"the model has no token for {', '.join(unknown)}")
         edit = edit_picture(backbone, edits, file, arguments.instruction, decoder)
         for path, picture in ((arguments.output, edit.picture), (arguments.mask, edit.mask)):
             if path is not None:
@@ -135,8 +146,8 @@ def _decoder(arguments: argparse.Namespace, edits: ImageEditSource) -> Decoder:
     if edits.source_in == "prompt":
         if arguments.preset is not None:
             raise ValueError(
-                f"--preset {arguments.preset} revises a picture, but the recipe has it in the "
-                "prompt; leave it out, or use a recipe with source_in: canvas"
+                f"--preset {arguments.preset} revises a picture, but the recipe has "
+                "source_in: prompt; leave --preset out, or use a recipe with source_in: canvas"
             )
         values = {"policy": "absorbing", "max_steps": FILL_STEPS, "seed": arguments.seed}
     if arguments.max_steps is not None:
@@ -162,7 +173,7 @@ def _bytes(path: str) -> bytes:
 
 
 def _write(path: str, picture: Picture) -> None:
-    """Whole or not at all."""
+    """Write a PNG, whole or not at all."""
     place = Path(path)
     Storage(str(place.parent)).write(place.name, to_png(picture))
 

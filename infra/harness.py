@@ -5,8 +5,8 @@
     remask harness --model remask --tasks gsm8k --apply_chat_template --model_args \\
         checkpoint=runs/rm/model,tokenizer=weights/llada-8b-instruct,policy=revision,reveal_count=2
 
-It is `lm_eval` itself, which knows no models but its own, with ours registered first: for its
-options, `remask harness run --help`. model_args are those of `evaluation/harness.py`.
+This is the command `lm_eval` with our model registered; `remask harness run --help` lists its
+options. The keys of model_args are documented in `remask.evaluation.harness`.
 """
 
 import importlib

@@ -11,7 +11,7 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 fi
 [ -x .venv/bin/python ] || "$python" -m venv .venv
 
-# Install again only when what is asked for has changed.
+# Install again only if the requirements have changed.
 stamp=.venv/installed
 wanted=$(cat pyproject.toml infra/constraints.txt infra/install.sh | cksum)
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then

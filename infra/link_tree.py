@@ -1,7 +1,7 @@
 """Lay the package out for tools that read files instead of importing: a link to every module.
 
 A type checker cannot follow the mapping of `remask.models` to `models/`. It can follow links to
-single files (links to folders would show it every class twice).
+single files. Links to folders would show it every class twice.
 
     python infra/link_tree.py build/links && basedpyright
 """
@@ -16,7 +16,7 @@ ROOMS = ("evaluation", "infra", "kernels", "models", "pipeline", "training")
 
 
 def make_link_tree(folder: Path) -> None:
-    """Replace `folder` by one that has remask as a wheel would, every module a link."""
+    """Replace `folder` by one with the layout of a wheel, in which every module is a link."""
     shutil.rmtree(folder, ignore_errors=True)
     modules = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
     links = {path: path.relative_to(ROOT) for path in modules}

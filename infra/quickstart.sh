@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Install, then the main job: 4×4 Sudoku from nothing (boards, shards, training, evaluation), then the
-# 9×9 model that comes with remask on boards it never saw, beside the paper's table, and one report.
+# Install, then run all stages on 4×4 Sudoku: boards, shards, training, evaluation. Then evaluate the
+# packaged 9×9 model on boards it never saw, beside the paper's table, and write one report.
 set -euo pipefail
 source "$(dirname "$0")/install.sh"
 

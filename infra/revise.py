@@ -1,13 +1,14 @@
-"""Revise Sudoku boards with a checkpoint: boards in, mended boards out, one per line.
+"""Revise Sudoku boards with a checkpoint: boards in, revised boards out, one per line.
 
-A board is 81 or 16 digits in reading order, 0 or . for a blank; or a file with a board a line.
-After a board and a space, as many 0s and 1s may say which cells can change; without them all can.
-On a terminal every step is shown: × breaks a rule, ? is about to be re-masked, + was just revealed.
+A board is 81 or 16 digits in reading order, 0 or . for a blank. Boards are arguments, or lines of
+files or of standard input. A board may be followed by a space and as many digits 0 and 1, where 1
+marks a cell that may change; by default all may. On a terminal every step is shown: × breaks a
+rule, ? is about to be re-masked, + was just revealed.
 
     remask revise --checkpoint sudoku boards.txt
     remask revise --checkpoint runs/sudoku4/train/model 4132331414233243
     remask revise --checkpoint runs/sudoku4/train/model "4132331414233243 0000110000000001"
-    remask revise --checkpoint sudoku --no-show < boards.txt > mended.txt
+    remask revise --checkpoint sudoku --no-show < boards.txt > revised.txt
 """
 
 import argparse
@@ -31,18 +32,28 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="remask revise", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("boards", nargs="*", help="boards or files; standard input when none")
+    parser.add_argument("boards", nargs="*", help="boards or files (default: standard input)")
     parser.add_argument(
-        "--checkpoint", required=True, help="folder written by training, or `sudoku`, which is here"
+        "--checkpoint",
+        required=True,
+        help="folder written by training, or `sudoku`, which is packaged",
     )
-    parser.add_argument("--max-steps", type=int, default=32, help="steps at most (default: 32)")
-    parser.add_argument("--batch-size", type=int, default=256, help="boards at once (default: 256)")
-    parser.add_argument("--reveal-count", type=int, help="reveal this many per step (default: all)")
+    parser.add_argument("--max-steps", type=int, default=32, help="limit of steps (default: 32)")
     parser.add_argument(
-        "--margin", type=float, default=0.0, help="re-mask only beyond this many nats (default: 0)"
+        "--batch-size", type=int, default=256, help="boards decoded at once (default: 256)"
+    )
+    parser.add_argument("--reveal-count", type=int, help="cells revealed per step (default: all)")
+    parser.add_argument(
+        "--margin",
+        type=float,
+        default=0.0,
+        help="re-mask only if MASK leads by this many nats (default: 0)",
     )
     parser.add_argument(
-        "--patience", type=int, default=1, help="end after this many idle steps (default: 1)"
+        "--patience",
+        type=int,
+        default=1,
+        help="stop after this many steps without a change (default: 1)",
     )
     parser.add_argument(
         "--show",
@@ -54,7 +65,9 @@ def main(argv: list[str] | None = None) -> None:
     try:
         model = load(arguments.checkpoint)
         if not isinstance(model, SudokuMDM):
-            raise ValueError(f"{arguments.checkpoint} holds a {model.kind} model, not a Sudoku one")
+            raise ValueError(
+                f"{arguments.checkpoint} holds a {model.kind} model, not a Sudoku model"
+            )
         tokens, editable = read_boards(_lines(arguments.boards), model.config.cells)
         revision = revise(
             model,
@@ -79,7 +92,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def outcome(revision: Revision, row: int) -> str:
-    """How a board ended, in a line."""
+    """Summary of one board's decode, in a line."""
     broken = int(conflict_cells(revision.tokens[row : row + 1].numpy()).sum())
     stats = revision.stats
     ended = f"not valid, {broken} cells break a rule" if broken else "valid"
@@ -90,7 +103,10 @@ def outcome(revision: Revision, row: int) -> str:
 
 
 def read_boards(lines: Iterable[tuple[str, str]], cells: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Lines, each with where it stands, to tokens and editable cells, [B, N] each."""
+    """Parse lines, each with its location, to tokens and editable cells, [B, N] each.
+
+    Raises ValueError with the locations of the first bad lines.
+    """
     boards, masks, bad = [], [], []
     for where, line in lines:
         try:
@@ -117,28 +133,29 @@ def _read_board(line: str, cells: int) -> tuple[np.ndarray, list[bool]]:
         )
     mask = rest[0] if rest else "1" * cells
     if len(rest) > 1 or len(mask) != cells or set(mask) - {"0", "1"}:
-        raise ValueError(f"after a board come {cells} 0s and 1s or nothing, got {' '.join(rest)!r}")
-    can_change = [c == "1" for c in mask]
-    stuck = [i for i, free in enumerate(can_change) if not free and board[i] == 0]
+        raise ValueError(
+            f"a board is followed by {cells} 0s and 1s or nothing, got {' '.join(rest)!r}"
+        )
+    editable = [c == "1" for c in mask]
+    stuck = [i for i, may_change in enumerate(editable) if not may_change and board[i] == 0]
     if stuck:
-        raise ValueError(f"cell {stuck[0] + 1} is blank and may not change, so it stays blank")
-    return board, can_change
+        raise ValueError(f"cell {stuck[0] + 1} is blank and may not change; let it change")
+    return board, editable
 
 
 def _lines(boards: list[str]) -> Iterator[tuple[str, str]]:
-    """Each line that is not blank, with where it stands; a board on the command line is a line."""
+    """(location, line) of every board: those on the command line, and lines that are not blank."""
     if not boards:
         yield from _numbered("standard input", sys.stdin)
     for number, board in enumerate(boards, 1):
         if _is_file(board):
             try:
                 yield from _numbered(board, Path(board).read_text().splitlines())
-            except (OSError, ValueError) as error:  # no UTF-8, or no path
+            except (OSError, ValueError) as error:  # not UTF-8, or not a path
                 raise ValueError(f"cannot read boards from {board}: {error}") from error
         elif not _is_board(board):
             raise ValueError(
-                f"there is no file {board}; nor is it a board, which is 81 or 16 digits, 0 or . "
-                "for a blank"
+                f"there is no file {board}, and a board is 81 or 16 digits, 0 or . for a blank"
             )
         elif board.strip():
             yield f"board {number}", board

@@ -1,12 +1,13 @@
 """All stages of a recipe, one after the other, on this machine or the cluster RAY_ADDRESS names.
 
-A recipe lists commands. Each does only what is missing, so a run that was stopped goes on where it
-was. `VERB.key=value` changes a key in every stage of that verb. All recipes are checked before the
-first stage begins.
+A recipe lists commands. Each does only what is missing, so a run that was stopped continues where
+it was. `VERB.key=value` changes a key in every stage of that verb. All recipes are checked before
+the first stage begins; their names are looked up as paths, then beside the recipe that lists them,
+then among the packaged ones.
 
-    remask run infra/recipes/sudoku4.yaml
-    remask run infra/recipes/sudoku9.yaml train.engine.precision=fp32
-    remask run infra/recipes/sudoku4.yaml --dry-run
+    remask run sudoku4
+    remask run sudoku9 train.engine.precision=fp32
+    remask run my/recipe.yaml --dry-run
 """
 
 import argparse
@@ -16,19 +17,20 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
-from remask.pipeline.runtime.recipes import load_recipe
+from remask.pipeline.runtime.recipes import RECIPE_HELP, find_recipe, load_recipe
 from remask.pipeline.runtime.terminal import fail, make_console, say, visible
 from remask.training.recipe import TrainRecipe
 from remask.training.run.folder import RunFolder
 
 MAX_STAGES = 1000
-"""All of their recipes are read before the first begins."""
+"""Limit of the stages of a run, whose recipes are all read before the first stage begins."""
 STOPPED = 130
-"""Status of what Ctrl-C has ended."""
+"""Exit status of a command that Ctrl-C ended."""
 STAGES = {
     "source": "remask.pipeline.recipe:BuildRecipe",
     "probe": "remask.pipeline.recipe:BuildRecipe",
@@ -39,7 +41,7 @@ STAGES = {
     "eval": "remask.evaluation.recipe:EvalRecipe",
     "report": None,
 }
-"""Verbs, and what their recipe is if they have one."""
+"""The dataclass of each verb's recipe; None for a verb that takes no recipe."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +49,7 @@ class RunRecipe:
     """The stages of a run."""
 
     stages: tuple[str, ...]
-    """Each a verb of `remask` with its arguments, as one would type it."""
+    """Commands as they are typed after `remask`: a verb with its arguments."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.stages) <= MAX_STAGES:
@@ -65,14 +67,14 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="remask run", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("recipe", help="a YAML file that lists stages")
+    parser.add_argument("recipe", help=RECIPE_HELP)
     parser.add_argument("overrides", nargs="*", default=[], metavar="VERB.key=value")
     parser.add_argument("--dry-run", action="store_true", help="check and print the commands")
     arguments = parser.parse_intermixed_args(argv)
     try:
-        recipe = load_recipe(RunRecipe, arguments.recipe, [])
-        stages = with_overrides(recipe.stages, arguments.overrides)
-        recipes = recipes_of(stages)
+        path = find_recipe(RunRecipe, arguments.recipe)
+        commands = with_overrides(load_recipe(RunRecipe, path, []).stages, arguments.overrides)
+        stages, recipes = find_recipes(commands, path.parent)
     except ValueError as error:
         fail("remask run", 2, error)
     console = make_console(to_stderr=True)
@@ -84,54 +86,67 @@ def main(argv: list[str] | None = None) -> None:
         console.print(Text.assemble((f"{number} of {len(stages)}", "bold"), f"  {command}"))
         status = _run(stage)
         if status == 0 and isinstance(settings, TrainRecipe) and not _is_finished(settings):
-            status = STOPPED  # it was asked to, and has saved
+            status = STOPPED  # asked to stop, training saves and exits with 0
         if status == STOPPED:
-            said = f"remask run: stopped in stage {number}, {stage[0]}"
-            print(f"{said}; give the same command again to go on", file=sys.stderr)
+            stopped = f"remask run: stopped in stage {number}, {stage[0]}"
+            print(f"{stopped}; run the same command again to continue", file=sys.stderr)
             raise SystemExit(STOPPED)
         if status:
             print(
-                f"remask run: stage {number}, {stage[0]}, ended with status {status}; mend it and "
-                "give the same command again to go on",
+                f"remask run: stage {number}, {stage[0]}, ended with status {status}; fix it and "
+                "run the same command again to continue",
                 file=sys.stderr,
             )
             raise SystemExit(status if status > 0 else 1)
 
 
 def with_overrides(stages: tuple[str, ...], overrides: list[str]) -> list[list[str]]:
-    """Each stage as arguments, with the overrides of its verb."""
-    found = [shlex.split(stage) for stage in stages]
+    """Each stage as arguments, with the overrides of its verb appended."""
+    commands = [shlex.split(stage) for stage in stages]
     for override in overrides:
         verb, _, setting = override.partition(".")
-        if "=" not in setting or verb not in {stage[0] for stage in found}:
+        if "=" not in setting or verb not in {command[0] for command in commands}:
             raise ValueError(
                 f"an override is VERB.key=value with a verb of the recipe, got {override!r}"
             )
-        for stage in found:
-            stage += [setting] * (stage[0] == verb)
-    return found
+        for command in commands:
+            command += [setting] * (command[0] == verb)
+    return commands
 
 
-def recipes_of(stages: list[list[str]]) -> list[Any]:
-    """What each stage has read when it begins; none for those without a recipe.
+def find_recipes(commands: list[list[str]], beside: Path) -> tuple[list[list[str]], list[Any]]:
+    """Find and read the recipe of every stage.
 
-    Raises ValueError, naming the stage, where that would fail.
+    Args:
+        commands: Verbs with their arguments.
+        beside: Folder of the recipe that lists them.
+
+    Returns:
+        The commands with the path of each recipe in place of its name; and each recipe, or None for
+        a verb that takes none.
+
+    Raises ValueError, naming the stage, for a recipe that cannot be read.
     """
-    found = []
-    for number, (verb, *arguments) in enumerate(stages, 1):
-        words = [x for x in arguments if not x.startswith("-")]
-        overrides = [x for x in words if "=" in x]
-        paths = [x for x in words if "=" not in x]
-        paths.sort(key=lambda x: not x.endswith((".yaml", ".yml")))  # options' values come after
-        name = STAGES[verb]
-        try:
-            recipe = load_recipe(pkgutil.resolve_name(name), paths[0], overrides) if name else None
-        except IndexError:
-            raise ValueError(f"stage {number}, {verb}, names no recipe") from None
-        except ValueError as error:
-            raise ValueError(f"stage {number}, {verb}: {error}") from error
-        found.append(recipe)
-    return found
+    resolved, recipes = [], []
+    for number, (verb, *arguments) in enumerate(commands, 1):
+        kind = STAGES[verb] and pkgutil.resolve_name(STAGES[verb])
+        recipe = None
+        if kind:
+            words = [x for x in arguments if not x.startswith("-") and "=" not in x]
+            if not words:
+                raise ValueError(f"stage {number}, {verb}, names no recipe")
+            # Values of options are among the words, and never end like a recipe.
+            name = next((x for x in words if x.endswith((".yaml", ".yml"))), words[0])
+            path = find_recipe(kind, name, beside)
+            overrides = [x for x in arguments if not x.startswith("-") and "=" in x]
+            try:
+                recipe = load_recipe(kind, path, overrides)
+            except ValueError as error:
+                raise ValueError(f"stage {number}, {verb}: {error}") from error
+            arguments[arguments.index(name)] = str(path)
+        resolved.append([verb, *arguments])
+        recipes.append(recipe)
+    return resolved, recipes
 
 
 def _is_finished(recipe: TrainRecipe) -> bool:
@@ -140,8 +155,11 @@ def _is_finished(recipe: TrainRecipe) -> bool:
 
 
 def _run(stage: list[str]) -> int:
-    """The status of a stage. Ctrl-C reaches it too, and it ends by itself: training saves, and ends
-    well, though it is not done."""
+    """Run a stage and return its exit status.
+
+    Ctrl-C reaches the stage as well, which ends by itself: training saves a checkpoint and exits
+    with 0 although it is not finished.
+    """
     interrupts = []
     before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
     try:

@@ -1,6 +1,6 @@
-"""Join and unpack ImgEdit's archives of single edits, each to where its table looks for pictures.
+"""Join and unpack ImgEdit's archives of single edits, where its tables look for their pictures.
 
-A second call goes on where the first was stopped.
+A call after one that was stopped unpacks the remaining archives.
 
     python -m remask.infra.unpack_imgedit data/ImgEdit
 """
@@ -58,14 +58,14 @@ def find_archives(folder: Path) -> dict[str, list[Path]]:
 
 
 def _place(path: Path) -> tuple[str, int, str]:
-    """Sorts the tenth part after the ninth."""
+    """A sort key by which the tenth part follows the ninth."""
     end = path.name.rpartition(".")[2]
     return path.name.partition(".tar")[0], int(end) if end.isdigit() else -1, end
 
 
 def unpack(name: str, parts: list[Path], folder: Path) -> None:
-    """Write an archive's files; ValueError at an entry that is no file below the folder."""
-    is_flat = name.startswith("action_part") or name == REPLACED  # its table leaves a folder out
+    """Write an archive's files; ValueError for an entry that is not a file below the folder."""
+    is_flat = name.startswith("action_part") or name == REPLACED  # its table omits the first folder
     into = {WITHOUT_FOLDER: folder / name, REPLACED: folder / "replace"}.get(name, folder)
     with tarfile.open(fileobj=_Joined(parts), mode="r|") as archive:
         for entry in archive:
@@ -73,7 +73,7 @@ def unpack(name: str, parts: list[Path], folder: Path) -> None:
             if entry.isdir():
                 continue
             if not entry.isfile():
-                raise ValueError(f"{entry.name!r} is a link or a device, which it has no use for")
+                raise ValueError(f"{entry.name!r} is a link or a device, and ImgEdit has none")
             place = check_inside(inside.partition("/")[2] if is_flat else inside)
             (into / place).parent.mkdir(parents=True, exist_ok=True)
             with archive.extractfile(entry) as data, (into / place).open("wb") as file:  # pyright: ignore[reportOptionalContextManager]
@@ -81,7 +81,7 @@ def unpack(name: str, parts: list[Path], folder: Path) -> None:
 
 
 class _Joined(io.RawIOBase):
-    """Files one after another, as one stream."""
+    """Several files read as one stream."""
 
     def __init__(self, parts: list[Path]) -> None:
         self._blocks = self._read(parts)

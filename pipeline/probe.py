@@ -23,6 +23,7 @@ from remask.models import Backbone, load
 from remask.models.history import HistoryState
 from remask.pipeline import source
 from remask.pipeline.format.examples import Examples
+from remask.pipeline.format.tables import read_table
 from remask.pipeline.plan import PROBE_STAGE, BuildPlan, Unit, example_units, make_plan, unit_rng
 from remask.pipeline.proposal import TopK
 from remask.pipeline.recipe import BuildRecipe, ProposalConfig
@@ -192,7 +193,7 @@ def read_proposals(plan: BuildPlan, unit: Unit, examples: Examples) -> TopK:
 
 def _decode(data: bytes, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
     """The inverse of `_encode`; raises ValueError if the data is damaged."""
-    table = pq.read_table(pa.BufferReader(data))
+    table = read_table(data)
     meta = json.loads((table.schema.metadata or {}).get(b"remask", b"{}"))
     dtype = examples.vocabulary.dtype
     if table.schema.names != SCHEMA.names or not isinstance(meta, dict):

@@ -39,11 +39,11 @@ class Head:
             text=True,
         )
 
-    def submit(self, *job: str) -> subprocess.CompletedProcess[str]:
-        """Submit a job and wait for its end."""
+    def submit(self, *job: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+        """Submit a job with a folder and wait for its end."""
         return subprocess.run(
             [RAY, "job", "submit", f"--address={self.dashboard}", "--working-dir=.", "--", *job],
-            cwd=ROOT,
+            cwd=cwd,
             env=self.environment,
             capture_output=True,
             text=True,
@@ -51,10 +51,11 @@ class Head:
 
 
 @contextlib.contextmanager
-def ray_head() -> Iterator[Head]:
+def ray_head(python: str | Path = sys.executable) -> Iterator[Head]:
     """Start a head of two cores that asks for a token of its own.
 
-    Ports and temporary folder are its own too, so that it stands beside any other Ray.
+    Ports and temporary folder are its own too, so that it stands beside any other Ray. Its workers
+    run in the environment of `python`.
     """
     gcs, dashboard, client, agent = free_ports(4)
     environment = os.environ | {
@@ -62,13 +63,13 @@ def ray_head() -> Iterator[Head]:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-        "PATH": f"{Path(RAY).parent}:{os.environ['PATH']}",
+        "PATH": f"{Path(python).parent}:{os.environ['PATH']}",
     }
     # Sockets below it have names of at most 107 characters, which pytest's own folders exceed.
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
         process = subprocess.Popen(
             [
-                RAY, "start", "--head", "--block", "--num-cpus=2", f"--temp-dir={folder}",
+                python, RAY, "start", "--head", "--block", "--num-cpus=2", f"--temp-dir={folder}",
                 "--node-ip-address=127.0.0.1", "--dashboard-host=127.0.0.1",
                 f"--port={gcs}", f"--dashboard-port={dashboard}",
                 f"--ray-client-server-port={client}", f"--dashboard-agent-listen-port={agent}",

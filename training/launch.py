@@ -7,6 +7,7 @@ one first.
     remask train training/recipes/sudoku.yaml steps=2000 optimizer.lr=0.01
     remask train RECIPE --ranks 2
     remask train RECIPE --hostfile hosts        # lines like: node1 slots=8
+    deepspeed --module remask.training.train RECIPE              # the launcher by itself
     remask train RECIPE --dry-run --ranks 2 --gpu-memory 80    # what it needs, and whether it fits
 """
 
@@ -18,19 +19,26 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
 
+from remask.pipeline.runtime.command import plain
+from remask.pipeline.runtime.plain_yaml import write_yaml
 from remask.pipeline.runtime.recipes import load_recipe
 from remask.pipeline.runtime.terminal import fail
 from remask.training.deepspeed_config import check_deepspeed
 from remask.training.recipe import TrainRecipe
 from remask.training.run.folder import RunFolder
 from remask.training.run.lifeline import COMMAND
-from remask.training.train import add_arguments, dry_run, refuse_planning
+from remask.training.train import FAILURE, add_arguments, dry_run, refuse_planning
+from remask.training.world import TrainingError
 
 ENDING_S = 10
 """For ranks that were killed to be gone."""
@@ -58,9 +66,40 @@ def main(argv: list[str] | None = None) -> None:
     try:  # before any process is started
         recipe = load_recipe(TrainRecipe, arguments.recipe, arguments.overrides)
         check_deepspeed(recipe.engine)
+        status = launch(command, settings, RunFolder(recipe.output))
     except ValueError as error:
         fail("remask train", 2, error)
-    raise SystemExit(launch(command, settings, RunFolder(recipe.output)))
+    except TrainingError as error:
+        fail("remask train", 1, error)
+    raise SystemExit(status)
+
+
+def run(recipe: TrainRecipe, ranks: int | None = None) -> RunFolder:
+    """Train a recipe on this machine to its last step, and return its folder.
+
+    Args:
+        recipe: What to train.
+        ranks: Processes. Defaults to `default_ranks`.
+
+    Raises ValueError for a wrong request, TrainingError if the run failed or was stopped.
+    """
+    if ranks is not None and ranks < 1:
+        raise ValueError(f"ranks must be at least 1, got {ranks}")
+    check_deepspeed(recipe.engine)
+    ranks, folder = ranks or default_ranks(), RunFolder(recipe.output)
+    with tempfile.TemporaryDirectory(prefix="remask-train-") as aside:
+        path, failure = Path(aside, "recipe.yaml"), Path(aside, "failure")
+        path.write_text(write_yaml(plain(recipe)), "utf-8")
+        command = [*local(ranks), "--module", "remask.training.train", str(path)]
+        status = launch(command, environment(ranks) | {FAILURE: str(failure)}, folder)
+        reason = failure.read_text("utf-8") if failure.exists() else ""
+    if status:
+        error = ValueError if status == 2 else TrainingError
+        raise error(reason or f"the launcher of {folder.path} ended with status {status}")
+    outcome = folder.outcome()
+    if outcome is None or not outcome.is_finished:
+        raise TrainingError(f"{outcome or folder.path}; train again to continue")
+    return folder
 
 
 def default_ranks() -> int:
@@ -98,8 +137,7 @@ def launch(command: list[str], environment: dict[str, str], folder: RunFolder) -
     beside = Path(sys.executable).with_name("deepspeed")
     deepspeed = str(beside) if beside.exists() else shutil.which("deepspeed")
     if deepspeed is None:
-        print("remask train: there is no `deepspeed` command; install deepspeed", file=sys.stderr)
-        return 1
+        raise TrainingError("there is no `deepspeed` command; install deepspeed")
     before = folder.last_ended()
     # A session of its own: Ctrl-C must not reach the launcher, which would give its ranks half a
     # minute to end. Here they get the time they need.
@@ -117,11 +155,9 @@ def launch(command: list[str], environment: dict[str, str], folder: RunFolder) -
         elif not ranks and folder.path.is_dir():  # on other machines
             folder.stop.touch()
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
-            signal.signal(number, pass_on)
-    while process.poll() is None:
-        time.sleep(0.2)
+    with handling((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), pass_on):
+        while process.poll() is None:
+            time.sleep(0.2)
     left = ranks_of(os.getpid())  # of a launcher that was killed; they would end by themselves soon
     for rank in left:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -137,6 +173,21 @@ def launch(command: list[str], environment: dict[str, str], folder: RunFolder) -
         file=sys.stderr,
     )
     return 128 - process.returncode if process.returncode else 1
+
+
+@contextlib.contextmanager
+def handling(signals: Iterable[int], handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """Handle signals that are not ignored, as nohup ignores SIGHUP. Only the main thread can."""
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in signals:
+            if signal.getsignal(number) != signal.SIG_IGN:
+                before[number] = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def ranks_of(command: int) -> list[psutil.Process]:

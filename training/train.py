@@ -9,15 +9,19 @@ Kill it anywhere and start it again: it goes on from its last checkpoint as if n
 
 import argparse
 import contextlib
+import os
 from typing import NoReturn
 
 from remask.pipeline.runtime.memory import keep_memory
-from remask.pipeline.runtime.recipes import load_recipe
+from remask.pipeline.runtime.recipes import RECIPE_HELP, load_recipe
 from remask.pipeline.runtime.storage import StorageError
 from remask.pipeline.runtime.terminal import complain, say
 from remask.training.recipe import TrainRecipe
 from remask.training.run.lifeline import end_with_launcher
 from remask.training.world import TrainingError, World
+
+FAILURE = "REMASK_TRAIN_FAILURE"
+"""Environment variable with the file that takes the reason why a run ends."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -41,7 +45,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recipe", help="a YAML file")
+    parser.add_argument("recipe", help=RECIPE_HELP)
     parser.add_argument("overrides", nargs="*", default=[], metavar="section.key=value")
     parser.add_argument(
         "--dry-run",
@@ -97,7 +101,7 @@ def run(path: str, overrides: list[str]) -> None:
             outcome = train(plan, folder, world)
         except (ValueError, StorageError, TrainingError) as error:
             where = f"rank {world.rank}: " if world.size > 1 else ""
-            complain("remask train", f"{where}{error}")
+            _say_why(f"{where}{error}")
             raise SystemExit(1) from error
         if world.is_first:
             say(outcome)
@@ -105,8 +109,17 @@ def run(path: str, overrides: list[str]) -> None:
 
 def _exit(status: int, error: Exception) -> NoReturn:
     if World.from_environment().is_first:  # the others found the same
-        complain("remask train", error)
+        _say_why(error)
     raise SystemExit(status)
+
+
+def _say_why(error: object) -> None:
+    """Print why the run ends; the first rank to do so writes it for the launcher as well."""
+    complain("remask train", error)
+    if FAILURE in os.environ:
+        text = str(error).encode(errors="replace")
+        with contextlib.suppress(OSError), open(os.environ[FAILURE], "xb") as file:
+            file.write(text)  # unless another rank has, or the disk is full
 
 
 if __name__ == "__main__":

@@ -1,19 +1,18 @@
 """The files that `remask eval` writes into a folder, read and checked."""
 
-import io
 import json
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from remask.evaluation.player import PlayerSample
 from remask.evaluation.recipe import CurveConfig, TableConfig
 from remask.evaluation.registry import find_suite
 from remask.evaluation.stats.tables import SCORES
 from remask.models.config import from_mapping
+from remask.pipeline.format.tables import read_table
 from remask.pipeline.runtime.storage import Storage
 
 SCORES_FILE = "scores.parquet"
@@ -117,7 +116,7 @@ def _read_configs(kind: type[C], name: str, recipe: dict[str, Any], path: str) -
 def _read_scores(storage: Storage) -> pl.DataFrame:
     path = storage.path(SCORES_FILE)
     try:
-        read = pq.read_table(io.BytesIO(storage.read(SCORES_FILE)))
+        read = read_table(storage.read(SCORES_FILE))
         read.validate(full=True)
         scores = pl.DataFrame(read).select(pl.col(name).cast(kind) for name, kind in SCORES.items())
     except (pa.ArrowException, OSError, ValueError, pl.exceptions.PolarsError) as error:

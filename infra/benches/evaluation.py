@@ -1,6 +1,6 @@
 """The speed of decoding and of the evaluation stage, each beside what it is compared with.
 
-python -m remask.infra.benches.evaluation              # about three minutes, with the model shipped
+python -m remask.infra.benches.evaluation              # three minutes, with the packaged model
 python -m remask.infra.benches.evaluation --checkpoint runs/sudoku/train/model --no-ray
 """
 
@@ -28,7 +28,7 @@ from remask.pipeline.runtime.terminal import fail
 
 BOARDS = 1000
 BATCH = 128
-"""Boards decoded at once by a Ray worker; the first part takes them all together."""
+"""Boards that a Ray worker decodes at once; the first part decodes all together."""
 REPEATS = 2
 WARM_UP_CHUNKS = 2
 
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> None:
         formatter_class=argparse.RawTextHelpFormatter,
     )
     parser.add_argument(
-        "--checkpoint", default="sudoku", help="a 9×9 model (default: the one here)"
+        "--checkpoint", default="sudoku", help="a 9×9 model (default: the packaged one)"
     )
     parser.add_argument("--no-ray", action="store_true", help="leave out what starts Ray")
     arguments = parser.parse_args(argv)
@@ -60,7 +60,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def bench_decoding(model: Backbone, boards: Tensor) -> None:
-    """With finished boards leaving the batch, without, and the bare forward passes alone."""
+    """Compare decoding with finished boards leaving the batch, without, and bare passes."""
     revision = decode(model, boards)
     sides = [
         lambda: decode(model, boards),
@@ -82,14 +82,14 @@ def decode(model: Backbone, boards: Tensor) -> Revision:
 
 
 def decode_together(model: Backbone, boards: Tensor, steps: Tensor) -> Revision:
-    """The same with no board leaving before the slowest is done."""
+    """Decode with every board in the batch until the slowest is done."""
     slowest = int(steps.max())
     return revise(model, boards, policy=RevisionPolicy(patience=slowest + 1), max_steps=slowest)
 
 
 @torch.inference_mode()
 def bare_passes(model: Backbone, passes: Tensor) -> None:
-    """Forward passes alone, on batches that shrink as boards finish."""
+    """Run the forward passes alone, on batches that shrink as boards finish."""
     for step in range(int(passes.max())):
         ids = torch.ones(int((passes > step).sum()), model.max_length or 0, dtype=torch.long)
         embeds = HistoryState(model.history, model.token_embedding).update(ids)
@@ -97,7 +97,7 @@ def bare_passes(model: Backbone, passes: Tensor) -> None:
 
 
 def bench_workers(checkpoint: str) -> None:
-    """The evaluation stage's own worker on one Ray actor and on two, both warm."""
+    """Compare one Ray actor with two, both warm, at the work of the evaluation stage."""
     times = []
     for workers in (1, 2):
         with tempfile.TemporaryDirectory() as folder, ray_session(workers):

@@ -41,13 +41,15 @@ from remask.pipeline.trajectory import TrajectoryConfig
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="python -m remask.infra.benches.pipeline",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
     )
-    parser.add_argument("--no-ray", action="store_true")
+    parser.add_argument("--no-ray", action="store_true", help="leave out what starts Ray")
     arguments = parser.parse_args()
     print(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}")
     torch.set_num_threads(1)
-    keep_memory()  # as the command and its workers do; all sides alike
+    keep_memory()  # as the command and its workers do, for all sides
     with tempfile.TemporaryDirectory() as folder:
         recipe = make_recipe(folder, boards=16384)
         for unit in example_units(recipe):
@@ -61,7 +63,7 @@ def main() -> None:
 
 
 def make_recipe(folder: str, boards: int, horizon: int = 6) -> BuildRecipe:
-    """9×9 boards, many images of few, so that making them takes no time."""
+    """A recipe of 9×9 boards: symmetric images of a few, so that making them takes no time."""
     backbone = Path(folder) / "frozen"
     if not backbone.exists():
         torch.manual_seed(0)
@@ -81,7 +83,7 @@ def bench_build(recipe: BuildRecipe) -> None:
     plain = write_plain_examples(make_plan(recipe), rows)
     positions = 81 * sum(unit.examples.count for unit in units)
     times = []
-    for turn in range(5):  # to new files, as a build does: to replace one costs a flush
+    for turn in range(5):  # to new files, as a build does: replacing a file costs a flush
         output = f"{recipe.output}/{turn}"
         plan = make_plan(dataclasses.replace(recipe, output=output, cache=recipe.output))
         sides = [
@@ -104,7 +106,7 @@ def build_shards(plan: BuildPlan, units: list[ShardUnit]) -> None:
 
 
 def write_plain_examples(plan: BuildPlan, count: int) -> str:
-    """Some examples in a file that needs no unpacking: a byte per cell, a bit for editable."""
+    """Write some examples unpacked: a byte per cell, a bit per cell for editable."""
     examples = read_examples(plan, example_units(plan.recipe)[0])
     editable = np.packbits(examples.editable[:count], axis=1, bitorder="little")
     columns = {
@@ -119,7 +121,7 @@ def write_plain_examples(plan: BuildPlan, count: int) -> str:
 
 
 def build_by_rows(recipe: BuildRecipe, examples: str, *, with_states: bool) -> None:
-    """The same job as a person would first write it: row by row, position by position."""
+    """The same job as a plain loop over rows and positions."""
     chance, horizon = random.Random(0), recipe.trajectories.horizon
     low, high = recipe.trajectories.noisy_count or (0, 0)
     rows, rules = [], dict.fromkeys(("keep", "mask", "wrong"), 0)

@@ -22,7 +22,7 @@ from remask.pipeline.runtime.terminal import fail
 REPEATS = 3
 VOCABULARY = 8192
 PROMPT = LENGTHS
-"""Tokens of every prompt."""
+"""Number of tokens in every prompt."""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def make_model(width: int, layers: int, length: int) -> Backbone:
-    """LLaDA's build with random weights, and its past in sight."""
+    """A model of LLaDA's architecture with random weights, with History Reference."""
     config = LladaConfig(
         d_model=width,
         n_layers=layers,
@@ -62,7 +62,7 @@ def make_model(width: int, layers: int, length: int) -> Backbone:
 
 
 def compare(model: Backbone, answers: int, gen_length: int) -> None:
-    """Each decoder for as many passes as tokens, in turn with as many bare passes."""
+    """Compare each decoder, with a pass per token, with as many bare passes."""
     prompts = [list(range(i, i + PROMPT)) for i in range(answers)]
     decoders = {
         "without revision (absorbing)": Decoder(policy="absorbing"),
@@ -70,15 +70,15 @@ def compare(model: Backbone, answers: int, gen_length: int) -> None:
     }
     for name, decoder in decoders.items():
         fitted = fit_to_masks(decoder, gen_length)
-        found = generate(model, prompts, gen_length, fitted)
-        passes = max(answer.forward_passes for answer in found)
+        responses = generate(model, prompts, gen_length, fitted)
+        passes = max(answer.forward_passes for answer in responses)
         sides = [
             partial(generate, model, prompts, gen_length, fitted),
             partial(bare_passes, model, answers, gen_length, passes),
         ]
         times = [[seconds(side) for side in sides] for _ in range(REPEATS)]
         decoding, bare = (statistics.median(column) for column in zip(*times, strict=True))
-        remasked = statistics.mean(answer.remasked for answer in found)
+        remasked = statistics.mean(answer.remasked for answer in responses)
         print(
             f"{name}: {answers * gen_length / decoding:,.0f} tokens/s in {passes} passes, "
             f"{remasked:.1f} re-masked\n"
@@ -88,7 +88,7 @@ def compare(model: Backbone, answers: int, gen_length: int) -> None:
 
 @torch.inference_mode()
 def bare_passes(model: Backbone, answers: int, gen_length: int, passes: int) -> None:
-    """Forward passes alone, on whole canvases, with logits of the answer and no past."""
+    """Run forward passes alone, on whole canvases, with logits of the answer and no history."""
     ids = torch.full((answers, PROMPT + gen_length), model.mask_id)
     for _ in range(passes):
         embeds = HistoryState(HistoryConfig(variant="none", norm="match"), model.token_embedding)

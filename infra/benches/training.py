@@ -59,12 +59,12 @@ from remask.training.world import World
 BATCH = 64
 ROUNDS = 5
 LENGTHS = (80, 160, MAX_UNFUSED_LENGTH)
-"""Of attention."""
+"""Sequence lengths at which attention is measured."""
 CHECKS = (
     *((examples, "check_tokens"), (rows, "check_moves"), (rows, "check_ids")),
     *((packing, "check_sizes"), (parquet, "check_table")),
 )
-"""What looks at the contents of rows, where it is called."""
+"""Functions that check the contents of rows, by the module that calls each."""
 TEXT = {
     "kind": "llada", "d_model": 384, "n_layers": 8, "n_heads": 6, "n_kv_heads": 6,
     "mlp_hidden_size": 1024, "vocab_size": 8192, "mask_token_id": 8191, "max_sequence_length": 128,
@@ -81,9 +81,11 @@ OPTIMIZER = {
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="python -m remask.infra.benches.training",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
     )
-    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="leave out Ray and further ranks")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     if arguments.child:
@@ -106,7 +108,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def bench_trainer(folder: str, name: str) -> float:
-    """Updates by the trainer and by a bare loop, in turns; rows per second of the trainer."""
+    """Compare updates by the trainer and by a bare loop; return the trainer's rows per second."""
     data, model, batch_size, steps = MODELS[name]
     recipe = make_recipe(f"{folder}/{data}", f"{folder}/run-{data}", model, batch_size)
     world = World.from_environment()
@@ -128,7 +130,7 @@ def bench_trainer(folder: str, name: str) -> float:
 
 
 class BareLoop:
-    """The same step without an engine, a loader, sums or a log."""
+    """The training step alone: no engine, loader, metrics or log."""
 
     def __init__(self, backbone: Backbone, horizon: int) -> None:
         self._model, self._horizon = backbone, horizon
@@ -158,7 +160,7 @@ def embed(model: Backbone, batch: Batch, horizon: int, history: HistoryConfig) -
 def bench_history(
     model: Backbone, batch: Batch, horizon: int, bare: BareLoop, held: list[Batch], name: str
 ) -> None:
-    """What History Reference adds to a plain embedding, forward and backward, of a step."""
+    """The time that History Reference adds to a step, forward and backward."""
     upstream = torch.randn(*batch.target.shape, model.token_embedding.shape[1])
 
     def run(variant: str) -> None:
@@ -227,7 +229,7 @@ def bench_loader(uri: str, trained: float, *, with_ray: bool) -> None:
 
 
 def check_share(read: Callable[[], None]) -> float:
-    """What part of a reader's computing time the checks of rows are."""
+    """The share of a reader's CPU time that the checks of rows take."""
     spent = 0.0
 
     def timed(check: Callable[..., None]) -> Callable[..., None]:
@@ -250,7 +252,7 @@ def check_share(read: Callable[[], None]) -> float:
 
 
 def write_lists(uri: str) -> str:
-    """The training rows as other libraries like them: lists of integers, in one folder."""
+    """Write the training rows for other libraries: lists of integers, in one folder."""
     shards = ShardSet(uri, "train")
     folder = f"{uri}/lists"
     for i, size in enumerate(shards.sizes):
@@ -305,7 +307,7 @@ def by_ray(folder: str) -> float:
     return times[-1]
 
 
-# Settings and ranks, each in processes of their own -----------------------------------------------
+# Settings and ranks, each in its own processes ----------------------------------------------------
 
 
 def bench_settings(folder: str) -> None:
@@ -323,8 +325,8 @@ def bench_settings(folder: str) -> None:
         for name, changes in cases.items():
             rates[name].append(run_ranks({**plain, **changes, "folder": folder}))
     usual = rates.pop("as it is")
-    for name, found in rates.items():
-        ratio = statistics.median(a / b for a, b in zip(found, usual, strict=True))
+    for name, measured in rates.items():
+        ratio = statistics.median(a / b for a, b in zip(measured, usual, strict=True))
         print(f"setting, {name}: {ratio:.2f} of the default's {max(usual):,.0f} rows/s")
 
 
@@ -397,7 +399,7 @@ def make_recipe(shards: str, output: str, model: dict[str, Any], batch_size: int
 def trainer_for(
     recipe: TrainRecipe, world: World
 ) -> Iterator[tuple[Trainer, Callable[[int], None]]]:
-    """A trainer, and a function that takes it some steps further, with its loader and log."""
+    """A trainer, and a function that advances it by some steps, with its loader and log."""
     with contextlib.ExitStack() as stack:
         plan, folder = stack.enter_context(prepared(recipe, world))
         world.join()
@@ -420,7 +422,7 @@ def loader_for(plan: Any, world: World | None = None) -> Loader:
 
 
 def in_turns(sides: dict[str, Callable[[], None]], rounds: int = ROUNDS) -> dict[str, list[float]]:
-    """Seconds of each side, one after another round by round, after one round to warm up."""
+    """Seconds of each side in every round, the sides in turn, after a round to warm up."""
     times: dict[str, list[float]] = {name: [] for name in sides}
     for i in range(rounds + 1):
         for name, side in sides.items():
@@ -432,7 +434,7 @@ def in_turns(sides: dict[str, Callable[[], None]], rounds: int = ROUNDS) -> dict
 
 
 def write_boards(uri: str) -> None:
-    """Sudoku boards, few of them with many images: what a board is does not matter here."""
+    """Write Sudoku shards: symmetric images of a few boards, since their digits do not matter."""
     recipe = BuildRecipe(
         output=uri,
         source=SudokuSource(side=9, train=16384, held_out=0, images=256),
@@ -445,7 +447,7 @@ def write_boards(uri: str) -> None:
 
 
 def write_text(uri: str) -> None:
-    """Rows of random tokens, 128 each, of which 96 may change."""
+    """Write rows of 128 random tokens, 96 of them editable."""
     rng = np.random.default_rng(0)
     vocabulary = Vocabulary(TEXT["vocab_size"], TEXT["mask_token_id"])
     law, shape = TrajectoryConfig(noisy_rate=(0.1, 0.6)), (1024, 128)

@@ -16,9 +16,9 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from remask.models.checkpoints.folder import check_inside
+from remask.pipeline.format.tables import read_table
 from remask.pipeline.rules import RECORDED, RULES
 from remask.pipeline.runtime.storage import Storage, StorageError
 
@@ -132,7 +132,7 @@ def read_files(storage: Storage) -> ManifestFiles:
 
 def _read_manifest(data: bytes) -> pl.DataFrame:
     # Arrow reads and validates the file: Polars panics on some damaged files and invalid text.
-    read = pq.read_table(pa.BufferReader(data))
+    read = read_table(data)
     read.validate(full=True)
     table = _upgraded(pl.DataFrame(read))
     if table.schema != pl.Schema(SCHEMA):

@@ -12,7 +12,7 @@ from remask.pipeline.runtime.jobs import JobError
 from remask.pipeline.runtime.memory import keep_memory
 from remask.pipeline.runtime.plain_yaml import write_yaml
 from remask.pipeline.runtime.progress import Summary
-from remask.pipeline.runtime.recipes import load_recipe
+from remask.pipeline.runtime.recipes import RECIPE_HELP, load_recipe
 from remask.pipeline.runtime.storage import StorageError
 from remask.pipeline.runtime.terminal import fail, say
 
@@ -43,7 +43,7 @@ def main_for(
         description=description,
         formatter_class=argparse.RawTextHelpFormatter,
     )
-    parser.add_argument("recipe", help="a YAML file")
+    parser.add_argument("recipe", help=RECIPE_HELP)
     parser.add_argument("overrides", nargs="*", default=[], metavar="section.key=value")
     parser.add_argument("--dry-run", action="store_true", help="print the resolved recipe and plan")
     arguments = parser.parse_intermixed_args(argv)

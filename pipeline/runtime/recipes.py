@@ -1,32 +1,101 @@
-"""Recipes: strict reading of YAML into frozen dataclasses, with `key=value` overrides."""
+"""Recipes: strict reading of YAML into frozen dataclasses, found by path or by name.
 
+A packaged recipe lies in the folder `recipes` beside the module of its dataclass, so the name
+`sudoku4` means another file to `remask build` than to `remask train`.
+"""
+
+import dataclasses
+import difflib
 import hashlib
+import inspect
 import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from remask.models.config import from_mapping
 from remask.pipeline.runtime.plain_yaml import read_yaml
 
+SUFFIX = ".yaml"
+RECIPE_HELP = "a YAML file, or a packaged recipe's name (`remask recipes` lists them)"
 
-def load_recipe(kind: type, path: str | Path, overrides: list[str]) -> Any:
-    """Read a recipe file, apply `section.key=value` overrides, and check the result.
+
+def load_recipe(kind: type, name: str | Path, overrides: list[str]) -> Any:
+    """Find a recipe, apply `section.key=value` overrides, and check all of it.
+
+    Args:
+        kind: Dataclass of the recipe.
+        name: A path, or the name of a packaged recipe.
+        overrides: Values as YAML, each with the dots that lead to its key.
 
     Raises:
         ValueError: The file cannot be read or a value is wrong; the message names file and key.
     """
-    try:
-        text = Path(path).read_text("utf-8")
-    except OSError as error:
-        raise ValueError(f"cannot read recipe {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error
-    values = read_yaml(text, str(path))
-    if not isinstance(values, dict):
-        raise ValueError(f"{path}: expected keys and values, got {values!r}")
+    path = find_recipe(kind, name)
+    values = _read(kind, path)
     for override in overrides:
-        _apply(values, override)
+        key, equals, text = override.partition("=")
+        if not equals or not key:
+            raise ValueError(f"an override is section.key=value, got {override!r}")
+        _override(values, key, read_yaml(text, f"{override!r}: the value"), repr(override))
     return from_mapping(kind, values, str(path))
+
+
+def make_recipe(kind: type, recipe: Any, overrides: Mapping[str, Any]) -> Any:
+    """The same from Python: a path, a packaged recipe's name, a mapping or the dataclass itself.
+
+    Args:
+        kind: Dataclass of the recipe.
+        recipe: What is run.
+        overrides: Values by key. `__` in a key stands for the dot: `source__train`.
+
+    Raises ValueError, naming the file or the dataclass and the key, for anything that does not fit.
+    """
+    if isinstance(recipe, kind):
+        if not overrides:
+            return recipe
+        values, where = dataclasses.asdict(recipe), kind.__name__
+    elif isinstance(recipe, Mapping):
+        values, where = _without_paths(recipe), kind.__name__
+    elif isinstance(recipe, str | os.PathLike):
+        path = find_recipe(kind, recipe)
+        values, where = _read(kind, path), str(path)
+    else:
+        raise ValueError(
+            f"a recipe is a path, a name, a mapping or a {kind.__name__}, got "
+            f"{type(recipe).__name__}"
+        )
+    for key, value in overrides.items():
+        _override(values, key.replace("__", "."), _without_paths(value), f"override {key}")
+    return from_mapping(kind, values, where)
+
+
+def find_recipe(kind: type, name: str | os.PathLike[str], beside: Path | None = None) -> Path:
+    """The file of a recipe: a path, a file beside the recipe that names it, or a packaged one.
+
+    Args:
+        kind: Dataclass of the recipe.
+        name: A path; or the name of a packaged recipe, as `sudoku4`, `sudoku4.yaml` or
+            `pipeline/recipes/sudoku4.yaml`.
+        beside: Folder of the recipe that names this one.
+
+    Returns:
+        The first that exists; `name` itself if none does, so that reading it says why.
+    """
+    path, folder = Path(name), packaged_folder(kind)
+    candidates = [path]
+    if beside is not None:
+        candidates.append(beside / path)
+    if path.parent in (Path(), Path(folder.parent.name, folder.name)):
+        candidates.append(folder / f"{path.name.removesuffix(SUFFIX)}{SUFFIX}")
+    files = (x for x in candidates if os.path.exists(x) and not os.path.isdir(x))
+    return next(files, path)
+
+
+def packaged_folder(kind: type) -> Path:
+    """Where the packaged recipes of a dataclass lie, in a clone as in a wheel."""
+    return Path(inspect.getfile(kind)).parent / "recipes"
 
 
 def digest(values: Any) -> str:
@@ -34,13 +103,45 @@ def digest(values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _apply(values: dict[str, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
-    if not equals or not key:
-        raise ValueError(f"an override is section.key=value, got {override!r}")
+def _read(kind: type, path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        advice = _advice(kind, path) if isinstance(error, FileNotFoundError) else ""
+        raise ValueError(f"cannot read recipe {path}: {error.strerror}{advice}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error
+    values = read_yaml(text, str(path))
+    if not isinstance(values, dict):
+        raise ValueError(f"{path}: expected keys and values, got {values!r}")
+    return values
+
+
+def _advice(kind: type, path: Path) -> str:
+    names = sorted(x.stem for x in packaged_folder(kind).glob(f"*{SUFFIX}"))
+    near = difflib.get_close_matches(path.name.removesuffix(SUFFIX), names)
+    if near:
+        return f"; packaged recipes of a similar name are {', '.join(near)}"
+    return "; `remask recipes` lists the packaged ones" if names else ""
+
+
+def _override(values: dict[str, Any], key: str, value: Any, what: str) -> None:
     *sections, last = key.split(".")
     for section in sections:
-        values = values.setdefault(section, {})
+        if values.get(section) is None:
+            values[section] = {}
+        values = values[section]
         if not isinstance(values, dict):
-            raise ValueError(f"{override!r}: {section} is a value, not a section")
-    values[last] = read_yaml(text, f"{override!r}: the value")
+            raise ValueError(f"{what}: {section} is a value, not a section")
+    values[last] = value
+
+
+def _without_paths(value: Any) -> Any:
+    """A copy of Python values in which paths are text and mappings are dictionaries."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        return {key: _without_paths(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_paths(inner) for inner in value]
+    return value

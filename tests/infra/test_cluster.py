@@ -116,7 +116,8 @@ def test_what_ships_work_to_ray_is_run_here_and_defines_no_class():
 
 def test_every_documented_module_is_there():
     texts = [(ROOT / "README.md").read_text()]
-    texts += [path.read_text() for room in ROOMS for path in (ROOT / room).rglob("*.py")]
+    for room in ROOMS:
+        texts += [x.read_text() for x in (ROOT / room).rglob("*") if x.suffix in (".py", ".md")]
     documented = {x for text in texts for x in re.findall(r"python -m ((?:\w+\.)+\w+)", text)}
     assert documented
     assert (ROOT / "tests" / "fuzz" / "__main__.py").is_file()

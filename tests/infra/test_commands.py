@@ -1,6 +1,7 @@
 """The `remask` command as its users run it, with right and wrong input."""
 
 import fcntl
+import importlib.util
 import io
 import os
 import re
@@ -44,6 +45,12 @@ def checkpoint(tmp_path_factory):
     return str(folder)
 
 
+def help_of(verb, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([verb, "--help"])
+    return capsys.readouterr().out
+
+
 def test_help_lists_the_verbs_with_examples(capsys):
     main(["--help"])
     out = capsys.readouterr().out
@@ -52,9 +59,22 @@ def test_help_lists_the_verbs_with_examples(capsys):
     for verb in VERBS:
         assert f"remask {verb}" in out
     for verb in VERBS:
-        with pytest.raises(SystemExit, match="0"):
-            main([verb, "--help"])
-        assert f"remask {verb}" in capsys.readouterr().out
+        assert f"remask {verb}" in help_of(verb, capsys)
+
+
+RUN_ON_CLUSTERS = ("source", "probe", "build", "vq", "eval")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_names_modules_as_they_are_imported(verb, capsys):
+    modules = re.findall(r"(?:python -m|--module) ([\w.]+)", help_of(verb, capsys))
+    for module in modules:
+        assert module.startswith("remask.")
+        assert importlib.util.find_spec(module)
+    if verb in RUN_ON_CLUSTERS:
+        assert VERBS[verb] in modules
+    if verb == "train":
+        assert modules == ["remask.training.train"]
 
 
 def test_the_harness_says_what_to_install(monkeypatch, capsys):
@@ -67,7 +87,7 @@ def test_the_harness_says_what_to_install(monkeypatch, capsys):
 def test_unknown_verbs_are_named():
     done = remask("dream")
     assert done.returncode == 2
-    assert done.stderr == f"remask: no verb 'dream'; there are {', '.join(VERBS)}\n"
+    assert done.stderr == f"remask: no verb 'dream'; the verbs are {', '.join(VERBS)}\n"
 
 
 @pytest.mark.parametrize("verb", ["source", "probe", "build"])
@@ -128,7 +148,7 @@ def test_show_draws_the_steps_on_stderr(checkpoint):
     assert (quiet.stdout, quiet.stderr) == (done.stdout, "")
 
 
-def test_a_board_that_cannot_be_mended_is_said_to_be_invalid(checkpoint):
+def test_a_board_that_stays_wrong_is_reported_as_invalid(checkpoint):
     fixed = "11" + BOARD[2:] + " " + "0" * 16
     done = remask("revise", "--checkpoint", checkpoint, "--show", fixed)
     assert done.stdout == "11" + BOARD[2:] + "\n"
@@ -167,6 +187,7 @@ def test_shown_boards_are_told_apart_without_colour():
         ("stages: [build x]", ["build"], "an override is VERB.key=value"),
         ("stages: [report x, build]", [], "stage 2, build, names no recipe"),
         ("stages: [report x, build none.yaml]", [], "stage 2, build: cannot read recipe none.yaml"),
+        ("stages: [build sudoku5]", [], "stage 1, build: cannot read recipe sudoku5.* sudoku4"),
         (f"stages: [build {BUILD}]", ["build.seed=x"], f"stage 1, build: {BUILD}: seed"),
         (f"stages: [train {BUILD} --ranks 2]", [], "stage 1, train: .* unknown keys"),
     ],
@@ -191,13 +212,27 @@ def test_a_run_prints_its_stages_with_overrides(tmp_path, capsys):
     ]
 
 
+def test_a_run_finds_recipes_beside_itself_and_packaged_ones(tmp_path, monkeypatch, capsys):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "data.yaml").write_text(BUILD.read_text())
+    run = "stages: [build data.yaml, build sudoku4, train --ranks 1 training/recipes/sudoku4.yaml]"
+    (tmp_path / "mine" / "run.yaml").write_text(run)
+    monkeypatch.chdir(tmp_path)
+    main(["run", "mine/run.yaml", "--dry-run"])
+    assert capsys.readouterr().out.splitlines() == [
+        "remask build mine/data.yaml",
+        f"remask build {BUILD}",
+        f"remask train --ranks 1 {ROOT / 'training/recipes/sudoku4.yaml'}",
+    ]
+
+
 def test_a_failed_stage_ends_the_run_with_its_status(tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text(f"stages: [report {tmp_path}/none, report {tmp_path}/none]")
     done = remask("run", str(path))
     assert done.returncode == 2
     assert done.stderr.count("remask report: ") == 1
-    assert "remask run: stage 1, report, ended with status 2; mend it and give" in done.stderr
+    assert "remask run: stage 1, report, ended with status 2; fix it and run" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -206,14 +241,14 @@ def test_a_failed_stage_ends_the_run_with_its_status(tmp_path):
         (["123"], "", "a board is 81 or 16 digits, 0 or . for a blank; got '123'"),
         (["1" * 81], "", "this checkpoint takes boards of 16 cells, got 81"),
         (["9" * 16], "", "a 4×4 board has digits 1 to 4; got 9"),
-        ([f"{BOARD} 01"], "", "after a board come 16 0s and 1s or nothing, got '01'"),
+        ([f"{BOARD} 01"], "", "a board is followed by 16 0s and 1s or nothing, got '01'"),
         (["0" * 16 + " " + "0" * 16], "", "cell 1 is blank and may not change"),
         ([], "", "no boards given: pass them as arguments, in a file or on standard input"),
         ([], f"{BOARD}\n\n12\n{BOARD}\nx\n", "standard input: line 3: a board is"),
         ([], f"12\n{BOARD}\nx\n", "; standard input: line 3: a board is"),
         (["no/such/file"], "", "cannot read boards from no/such/file: "),
-        (["boards.txt"], "", "there is no file boards.txt; nor is it a board, which is 81 or 16"),
-        (["x" * 300], "", "xxx; nor is it a board, which is 81 or 16 digits, 0 or . for a blank"),
+        (["boards.txt"], "", "there is no file boards.txt, and a board is 81 or 16 digits"),
+        (["x" * 300], "", "xxx, and a board is 81 or 16 digits, 0 or . for a blank"),
         (["./" + "x" * 300], "", "File name too long"),
         (["a/\0"], "", "embedded null byte"),
         (["--max-steps", "0", BOARD], "", "max_steps must be at least 1, got 0"),
@@ -285,7 +320,7 @@ def test_ctrl_c_ends_a_run_though_its_stage_ends_well(tmp_path):
     )
     assert done.returncode == 130
     assert "2 of 2" not in done.stderr
-    assert "stopped in stage 1, merge; give the same command again to go on" in done.stderr
+    assert "stopped in stage 1, merge; run the same command again to continue" in done.stderr
 
 
 def test_training_that_was_stopped_ends_a_run_though_its_stage_ends_well(tmp_path):
@@ -305,6 +340,6 @@ def test_training_that_was_stopped_ends_a_run_though_its_stage_ends_well(tmp_pat
         ran[step] = subprocess.run(command, capture_output=True, text=True)
     assert ran[5].returncode == 130
     assert "2 of 2" not in ran[5].stderr
-    assert "stopped in stage 1, train; give the same command again to go on" in ran[5].stderr
+    assert "stopped in stage 1, train; run the same command again to continue" in ran[5].stderr
     assert ran[10].returncode == 0
     assert "2 of 2" in ran[10].stderr

@@ -1,14 +1,13 @@
 """The package beside others: a pure wheel, and transformers imports as if we were not there."""
 
+import importlib.util
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
 import zipfile
-
-import pytest
+from pathlib import Path
 
 from tests.places import ROOT
 
@@ -38,23 +37,6 @@ def run_python(script, cwd, **environment):
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    ignored = shutil.ignore_patterns(".*", "runs", "build", "*.egg-info", "__pycache__")
-    shutil.copytree(ROOT, source, ignore=ignored)
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "."],
-        cwd=source,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    (path,) = source.glob("*.whl")
-    return path
-
-
 def test_transformers_imports_from_the_repository_root():
     out = run_python(USE_TRANSFORMERS, ROOT)
     assert "torch.Size([1, 3, 20])" in out
@@ -69,16 +51,35 @@ def test_transformers_imports_beside_the_installed_wheel(wheel, tmp_path):
     assert str(tmp_path / "site" / "remask" / "kernels") in out
 
 
-def test_the_wheel_is_pure_and_carries_kernel_sources_and_the_report(wheel):
+CARRIED = {
+    *(".py", ".yaml"),
+    *(".cpp", ".cu", ".h"),  # kernels
+    *(".css", ".html", ".j2", ".js"),  # the report
+    *(".json", ".safetensors"),  # the packaged model
+}
+
+
+def test_the_wheel_is_pure_and_carries_modules_recipes_kernels_report_and_model(wheel):
     assert wheel.name.endswith("-py3-none-any.whl")
-    names = zipfile.ZipFile(wheel).namelist()
-    for source in ("history.h", "history_cpu.cpp", "history_cuda.cu", "host_shim.h"):
-        assert f"remask/kernels/csrc/{source}" in names
-    for part in ("report.css", "page.html", "player.html", "player.js"):
-        assert f"remask/evaluation/report/{part}" in names
-    modules = [p.relative_to(ROOT) for name in PACKAGES for p in (ROOT / name).rglob("*.py")]
-    missing = {f"remask/{module}" for module in modules} - set(names)
-    assert not missing, "every module must be in the wheel"
+    names = set(zipfile.ZipFile(wheel).namelist())
+    files = [path for name in PACKAGES for path in (ROOT / name).rglob("*.*")]
+    needed = {f"remask/{x.relative_to(ROOT)}" for x in files if x.suffix in CARRIED}
+    assert {Path(x).suffix for x in needed} >= CARRIED - {".j2"}
+    needed.add("remask/py.typed")
+    assert not needed - names, "add them to packages or package-data in pyproject.toml"
+
+
+def test_an_installed_package_comes_before_a_folder_of_the_clone(tmp_path, monkeypatch):
+    """But a folder of data does not, nor is a module inside another package touched."""
+    (tmp_path / "kernels").mkdir()
+    monkeypatch.setattr(sys, "path", [str(ROOT), str(tmp_path)])
+    assert importlib.util.find_spec("kernels").origin == str(ROOT / "kernels/__init__.py")
+    (tmp_path / "kernels" / "__init__.py").touch()
+    importlib.invalidate_caches()
+    origin = str(tmp_path / "kernels/__init__.py")
+    assert importlib.util.find_spec("kernels").origin == origin
+    inside = importlib.util.find_spec("remask.kernels")
+    assert inside.origin == str(ROOT / "kernels/__init__.py")
 
 
 def test_the_wheel_has_one_top_level_name(wheel):

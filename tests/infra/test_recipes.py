@@ -1,10 +1,12 @@
 """Every recipe that is shipped can be read, and names what is there."""
 
+from pathlib import Path
+
 import pytest
 
 from remask.evaluation.recipe import EvalRecipe
 from remask.evaluation.suites.text_suite import TextSuite
-from remask.infra.run import RunRecipe, recipes_of, with_overrides
+from remask.infra.run import RunRecipe, find_recipes, with_overrides
 from remask.pipeline.recipe import BuildRecipe
 from remask.pipeline.runtime.recipes import load_recipe
 from remask.training.recipe import TrainRecipe
@@ -15,20 +17,21 @@ KEYS = ("suites", "checkpoints", "decoders")
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "infra/recipes").glob("*.yaml")), ids=str)
-def test_stages_of_a_run_are_commands_with_recipes_that_fit(path, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    recipe = load_recipe(RunRecipe, path, [])
+def test_stages_of_a_run_are_commands_with_recipes_that_fit(path, tmp_path, monkeypatch):
+    """From any folder: the stages' recipes are packaged too."""
+    monkeypatch.chdir(tmp_path)
+    commands = with_overrides(load_recipe(RunRecipe, path, []).stages, [])
     made = set()
-    stages = with_overrides(recipe.stages, [])
-    for (verb, *arguments), found in zip(stages, recipes_of(stages), strict=True):
+    for (verb, *arguments), recipe in zip(*find_recipes(commands, path.parent), strict=True):
         if verb == "report":
             assert set(arguments) <= made
             continue
-        made.add(found.output)
+        assert Path(arguments[0]) in ROOT.glob("*/recipes/*.yaml")
+        made.add(recipe.output)
         if verb == "train":
-            assert found.shards in made
+            assert recipe.shards in made
         if verb == "eval":
-            folders = {f for name in found.checkpoints for f in found.members(name)}
+            folders = {f for name in recipe.checkpoints for f in recipe.members(name)}
             published = {folder for folder in folders if folder.startswith("weights/")}
             assert {folder.removesuffix("/model") for folder in folders - published} <= made
 

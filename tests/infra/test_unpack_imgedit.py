@@ -58,9 +58,9 @@ def test_every_picture_is_where_its_table_says(tmp_path, monkeypatch):
     done = unpack(folder)
     assert done.returncode == 0, done.stderr
     pairs = FilePairs(data=str(folder), height=16, width=16, held_out_share=0.0)
-    found = [pairs.pair("train", i) for i in range(len(ARCHIVES))]
+    unpacked = [pairs.pair("train", i) for i in range(len(ARCHIVES))]
     order = sorted(ARCHIVES)  # tables are read by their names
-    for pair, name in zip(found, order, strict=True):
+    for pair, name in zip(unpacked, order, strict=True):
         number = list(ARCHIVES).index(name)
         assert pair.instruction == f"edit {number}"
         assert np.array_equal(pair.source, np.array(edit_pictures(number)[0]))

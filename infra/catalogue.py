@@ -1,0 +1,124 @@
+"""The packaged recipes: list them, print one, or copy one to start from.
+
+remask recipes                                # all, with the command that runs each
+remask recipes show sudoku_small
+remask recipes show training/recipes/sudoku4.yaml
+remask recipes copy llada_math_lora my_math.yaml
+"""
+
+import argparse
+import importlib.util
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.table import Table
+
+from remask import ROOMS
+from remask.pipeline.runtime.recipes import SUFFIX
+from remask.pipeline.runtime.terminal import fail, make_console, say
+
+_COMMAND = re.compile(r"^#\s+remask (\w+) ", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class PackagedRecipe:
+    """A recipe that comes with the package."""
+
+    path: Path
+    verb: str
+    """The command that runs it, as its own comment says."""
+    summary: str
+    """Its first comment line."""
+
+    @property
+    def name(self) -> str:
+        """Unique among the recipes of one verb."""
+        return self.path.stem
+
+    @property
+    def full_name(self) -> str:
+        """Unique among all, such as `pipeline/recipes/sudoku4.yaml`."""
+        return "/".join(self.path.parts[-3:])
+
+
+def packaged_recipes() -> list[PackagedRecipe]:
+    """All of them, in the order of the stages."""
+    recipes = []
+    for room in ROOMS:
+        spec = importlib.util.find_spec(f"remask.{room}")
+        assert spec is not None
+        assert spec.origin is not None
+        for path in sorted(Path(spec.origin).parent.glob(f"recipes/*{SUFFIX}")):
+            text = path.read_text("utf-8")
+            command = _COMMAND.search(text)
+            recipes.append(
+                PackagedRecipe(
+                    path,
+                    command[1] if command else "",
+                    text.splitlines()[0].removeprefix("#").strip(),
+                )
+            )
+    return recipes
+
+
+def find_packaged(name: str) -> PackagedRecipe:
+    """The recipe of a name, short or full; ValueError if there is none, or more than one."""
+    recipes = packaged_recipes()
+    short = name.removesuffix(SUFFIX)
+    matches = [x for x in recipes if short in (x.name, x.full_name.removesuffix(SUFFIX))]
+    if not matches:
+        raise ValueError(f"there is no packaged recipe {name}; `remask recipes` lists them")
+    if len(matches) > 1:
+        names = ", ".join(x.full_name for x in matches)
+        raise ValueError(f"{name} names {len(matches)} recipes, {names}; give one of these")
+    return matches[0]
+
+
+def copy_recipe(recipe: PackagedRecipe, target: Path) -> Path:
+    """Copy a recipe to a new file, or into a folder; ValueError if the file exists."""
+    target = target / recipe.path.name if target.is_dir() else target
+    try:
+        with target.open("xb") as file:
+            file.write(recipe.path.read_bytes())
+    except FileExistsError:
+        raise ValueError(f"{target} exists; choose another name or remove it") from None
+    except OSError as error:
+        raise ValueError(f"cannot write {target}: {error.strerror}; choose another path") from error
+    return target
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="remask recipes", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    actions = parser.add_subparsers(dest="action", metavar="ACTION")
+    show = actions.add_parser("show", help="print a recipe")
+    copy = actions.add_parser("copy", help="copy a recipe to a file that does not exist yet")
+    for action in (show, copy):
+        action.add_argument("name", help="such as sudoku_small or training/recipes/sudoku4.yaml")
+    copy.add_argument("path", nargs="?", type=Path, help="file or folder (default: this folder)")
+    arguments = parser.parse_args(argv)
+    try:
+        if arguments.action is None:
+            print_recipes(packaged_recipes())
+        elif arguments.action == "show":
+            sys.stdout.write(find_packaged(arguments.name).path.read_text("utf-8"))
+        else:
+            say(copy_recipe(find_packaged(arguments.name), arguments.path or Path()))
+    except ValueError as error:
+        fail("remask recipes", 2, error)
+
+
+def print_recipes(recipes: list[PackagedRecipe]) -> None:
+    """Print a line for each: the command that runs it, and its first comment line."""
+    table = Table("command", "what it does", box=None, pad_edge=False)
+    table.columns[0].no_wrap = True
+    for recipe in recipes:
+        table.add_row(f"remask {recipe.verb} {recipe.name}", recipe.summary)
+    make_console().print(table)
+
+
+if __name__ == "__main__":
+    main()
