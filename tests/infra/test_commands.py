@@ -252,7 +252,7 @@ def test_a_failed_stage_ends_the_run_with_its_status(tmp_path):
         (["./" + "x" * 300], "", "File name too long"),
         (["a/\0"], "", "embedded null byte"),
         (["--max-steps", "0", BOARD], "", "max_steps must be at least 1, got 0"),
-        (["--patience", "0", BOARD], "", "patience must be at least 1 step, got 0"),
+        (["--patience", "0", BOARD], "", "patience must be at least 1, got 0"),
     ],
 )
 def test_bad_requests_get_one_clear_line(checkpoint, argv, stdin, message, capsys, monkeypatch):
