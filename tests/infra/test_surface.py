@@ -97,7 +97,10 @@ def test_a_mapping_and_a_dataclass_are_recipes_too(as_kind, shards, tmp_path):
         "output": str(folder),
         "source": {"kind": "sudoku", "side": 4, "train": 8192, "held_out": 1024},
         "trajectories": {
-            "horizon": 6, "noisy_count": [0, 8], "rules": {"wrong": 0.7, "mask": 0.3}, "doubt_share": 0.1
+            "horizon": 6,
+            "noisy_count": [0, 8],
+            "rules": {"wrong": 0.7, "mask": 0.3},
+            "doubt_share": 0.1,
         },
         "proposal": {"kind": "wrong_digit"},
         "examples_per_shard": 2048,
