@@ -118,6 +118,8 @@ def _is_plain_scalar(value: Any) -> bool:
 
 
 def _read(hint: Any, value: Any, where: str) -> Any:
+    if isinstance(value, str) and "\0" in value:  # which no path, name or text may hold
+        raise ValueError(f"{where} must not hold a null character, got {value!r}")
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return _read_union(arguments, value, where)

@@ -50,6 +50,7 @@ def test_all_kinds_of_fields_are_read():
         ({"count": 1, "derived": 2}, r"unknown keys \['derived'\]"),
         ({"count": True}, "^r.yaml: count must be int, got True$"),
         ({"count": "2"}, "count must be int, got '2'"),
+        ({"count": 1, "name": "a\0b"}, r"name must not hold a null character, got 'a.x00b'"),
         ({"count": 1, "on": 1}, "on must be true or false, got 1"),
         ({"count": 1, "kind": "c"}, r"kind must be one of \['a', 'b'\], got 'c'"),
         ({"count": 1, "limits": [1]}, r"limits must be .* got \[1\]"),
