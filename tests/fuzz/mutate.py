@@ -294,15 +294,15 @@ def mutate_text(data: str, rng: Random, parts: tuple[str, ...]) -> tuple[str, li
 
 def keys_and_texts(values: Any) -> list[str]:
     """All keys and texts of a tree that are long enough to mean something in a message."""
-    found: list[Hashable] = []
+    texts: list[Hashable] = []
     if isinstance(values, dict):
-        found = [*values]
+        texts = [*values]
     inner = values.values() if isinstance(values, dict) else values
     if isinstance(values, dict | list):
-        found += [x for part in inner for x in keys_and_texts(part)]
+        texts += [x for part in inner for x in keys_and_texts(part)]
     elif isinstance(values, str):
-        found = [values, *values.split()]
-    return [x for x in map(str, found) if len(x) > 2]
+        texts = [values, *values.split()]
+    return [x for x in map(str, texts) if len(x) > 2]
 
 
 def short(new: Any) -> str:

@@ -26,7 +26,7 @@ WALL_FACTOR = 15
 """Time on the clock for each of them, for inputs that wait without computing."""
 CHUNK = 100
 """Inputs given to a worker at once."""
-MOST_DEATHS = 20
+MAX_DEATHS = 20
 """Of one target's inputs: after as many that hang or end the process, the rest is not run."""
 ENVIRONMENT = {
     "COLUMNS": "200",
@@ -284,7 +284,7 @@ def _give(
     worker.chunk = None
     while chunks and worker.chunk is None:
         name, first, stop = chunks.popleft()
-        if tallies[name].deaths >= MOST_DEATHS:
+        if tallies[name].deaths >= MAX_DEATHS:
             tallies[name].skipped += stop - first
         elif first < stop:
             worker.chunk = (name, first, stop)

@@ -57,7 +57,7 @@ def test_an_input_that_waits_is_ended(tmp_path, monkeypatch):
 
 
 def test_a_target_that_keeps_ending_the_process_is_given_up(tmp_path, monkeypatch):
-    monkeypatch.setattr("tests.fuzz.pool.MOST_DEATHS", 2)
+    monkeypatch.setattr("tests.fuzz.pool.MAX_DEATHS", 2)
     tally = pool().run({"dies": 100}, tmp_path)["dies"]
     assert tally.deaths == tally.failures == 2
     assert tally.inputs + tally.skipped == 100

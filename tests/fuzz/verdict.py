@@ -23,7 +23,7 @@ from tests.fuzz.case import Case, Target, ViolationError
 from tests.places import ROOT
 
 PACKAGES = ("evaluation", "infra", "kernels", "models", "pipeline", "training")
-MOST_CHARACTERS = 2000
+MAX_CHARACTERS = 2000
 """Of a refusal."""
 _SAID = re.compile(r"^remask.*?: ", re.MULTILINE)
 """How a refusal begins, whatever stands above it: progress, and what libraries log."""
@@ -53,7 +53,7 @@ def judge(target: Target, case: Case, folder: Path) -> Verdict:
     try:
         verdict = _judge(error, case, out, err)
         if verdict.status != "failed" and (wrong := _unprintable(out)):
-            return Verdict("failed", f"output holds {wrong}{_at(error)}", out[-MOST_CHARACTERS:])
+            return Verdict("failed", f"output holds {wrong}{_at(error)}", out[-MAX_CHARACTERS:])
         return verdict
     finally:
         if error is not None:
@@ -90,15 +90,15 @@ def _judge_message(error: BaseException, message: str, case: Case) -> Verdict:
     problem = _problem(message, case.names)
     if problem is None:
         return Verdict("refused", detail=message)
-    return Verdict("failed", f"message {problem}{_at(error)}", message[:MOST_CHARACTERS])
+    return Verdict("failed", f"message {problem}{_at(error)}", message[:MAX_CHARACTERS])
 
 
 def _problem(message: str, names: tuple[str, ...]) -> str | None:
     """What is wrong with the words of a refusal."""
     if not message.strip():
         return "is empty"
-    if len(message) > MOST_CHARACTERS:
-        return f"has more than {MOST_CHARACTERS:,} characters"
+    if len(message) > MAX_CHARACTERS:
+        return f"has more than {MAX_CHARACTERS:,} characters"
     if wrong := _unprintable(message):
         return f"holds {wrong}"
     if "\n" in message:

@@ -269,7 +269,7 @@ def test_bound_of_a_data_set_is_layer_three(toy, tmp_path, checkpoint):
     proposal = ProposalConfig(kind="top_k", backbone=checkpoint, k=2)
     recipe = toy(run=HERE, proposal=proposal, replicas=1)
     run(recipe)
-    found = tv_bound(open_manifest(str(tmp_path / "data"))).row(
+    bound = tv_bound(open_manifest(str(tmp_path / "data"))).row(
         by_predicate=pl.col("split") == "held_out", named=True
     )
     plan, unit = make_plan(recipe), example_units(recipe)[-1]
@@ -283,8 +283,8 @@ def test_bound_of_a_data_set_is_layer_three(toy, tmp_path, checkpoint):
             p = p / p.sum()
             distances += 0.5 * (np.abs(p - 1 / 3).sum() + 1 / 3)
         total += 16 * distances
-    expected = 2 * -np.log(1e-8) * found["wrong_rate"] * total / 40
-    assert found["objective_shift_at_most"] == pytest.approx(expected, rel=1e-3)
+    expected = 2 * -np.log(1e-8) * bound["wrong_rate"] * total / 40
+    assert bound["objective_shift_at_most"] == pytest.approx(expected, rel=1e-3)
 
 
 def test_damaged_caches_are_named(toy, tmp_path, checkpoint):

@@ -25,16 +25,16 @@ def frequencies(proposal, target_token, count, vocab_size, at=(0, 0)):
 @pytest.mark.parametrize("target", [2, 5, 9, 4])  # 4 itself may not be proposed
 def test_uniform_draws_all_others_alike(target):
     ids = np.array([2, 5, 6, 9])
-    found = frequencies(Uniform(ids), target, 30_000, 10)
+    observed = frequencies(Uniform(ids), target, 30_000, 10)
     others = [i for i in ids if i != target]
-    assert found[others] == pytest.approx(1 / len(others), abs=0.015)
-    assert found.sum() == pytest.approx(found[others].sum())
+    assert observed[others] == pytest.approx(1 / len(others), abs=0.015)
+    assert observed.sum() == pytest.approx(observed[others].sum())
 
 
 def test_wrong_digit_is_another_digit():
-    found = frequencies(wrong_digit(9), 5, 40_000, 10)
-    assert found[0] == found[5] == 0
-    assert found[[1, 2, 3, 4, 6, 7, 8, 9]] == pytest.approx(1 / 8, abs=0.01)
+    observed = frequencies(wrong_digit(9), 5, 40_000, 10)
+    assert observed[0] == observed[5] == 0
+    assert observed[[1, 2, 3, 4, 6, 7, 8, 9]] == pytest.approx(1 / 8, abs=0.01)
 
 
 @pytest.fixture
@@ -47,21 +47,21 @@ def guesses():
 
 def test_top_k_is_the_softmax_without_the_target(guesses):
     proposal = TopK(*guesses, num_allowed=9)
-    found = frequencies(proposal, 3, 40_000, 10, at=(0, 0))
+    observed = frequencies(proposal, 3, 40_000, 10, at=(0, 0))
     expected = np.zeros(10)
     expected[[5, 7, 1]] = np.array([0.3, 0.15, 0.05]) / 0.5
-    assert found == pytest.approx(expected, abs=0.012)
-    assert found[3] == 0
+    assert observed == pytest.approx(expected, abs=0.012)
+    assert observed[3] == 0
 
 
 def test_top_k_may_take_its_candidates_all_alike(guesses):
     candidates, log_probs = guesses
     log_probs[0, 0, 3] = -np.inf
     proposal = TopK(candidates, log_probs, num_allowed=9, is_uniform=True)
-    found = frequencies(proposal, 3, 20_000, 10, at=(0, 0))
+    observed = frequencies(proposal, 3, 20_000, 10, at=(0, 0))
     expected = np.zeros(10)
     expected[[5, 7]] = 0.5
-    assert found == pytest.approx(expected, abs=0.015)
+    assert observed == pytest.approx(expected, abs=0.015)
     distance = proposal.distance(np.array([3]), np.array([0]), np.array([0]))
     assert distance == pytest.approx([total_variation({5: 0.5, 7: 0.5}, 3, range(1, 10))])
 
@@ -96,8 +96,8 @@ def test_distances_equal_the_full_sum(guesses):
         total_variation({5: 0.6, 7: 0.3, 1: 0.1}, 3, ids),
         total_variation({2: 4 / 9, 4: 4 / 9, 6: 1 / 9}, 3, ids),
     ]
-    found = TopK(*guesses, num_allowed=9).distance(target, row, position)
-    assert found == pytest.approx(expected, abs=1e-3)
+    observed = TopK(*guesses, num_allowed=9).distance(target, row, position)
+    assert observed == pytest.approx(expected, abs=1e-3)
     source = SourceTokens(np.array([[5, 2]]), num_allowed=9)
     assert source.distance(target, row, position) == pytest.approx(
         [total_variation({5: 1.0}, 3, ids), total_variation({2: 1.0}, 3, ids)]

@@ -69,12 +69,12 @@ def test_sampler_follows_the_listed_law():
     everywhere, proposal = np.ones(target.shape, np.bool_), wrong_digit(len(TOKENS))
     rows = sample_trajectories(target, everywhere, proposal, law, rng, mask_id=MASK)
     first, state = rows.state_at(0), rows.state_at(rows.step)
-    found = Counter(
+    observed = Counter(
         zip(*(map(tuple, x.tolist()) for x in (target, first)), rows.step.tolist(),
             map(tuple, state.tolist()), strict=True)
     )  # fmt: skip
-    assert found.keys() <= expected.keys()
-    statistic = sum((found[k] - draws * p) ** 2 / (draws * p) for k, p in expected.items())
+    assert observed.keys() <= expected.keys()
+    statistic = sum((observed[k] - draws * p) ** 2 / (draws * p) for k, p in expected.items())
     freedom = len(expected) - 1
     assert statistic < freedom + 5 * math.sqrt(2 * freedom)
 

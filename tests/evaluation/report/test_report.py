@@ -340,11 +340,11 @@ def test_boxes_have_borders(open_report):
 
 
 def test_another_run_shows_the_same_sample(open_report):
-    samples = [sample("a"), sample("b", [STATES[0], STATES[4]], "mended at once")]
+    samples = [sample("a"), sample("b", [STATES[0], STATES[4]], "fixed at once")]
     showcase = [entry(samples=samples), entry("none", samples=samples[::-1])]
     page = open_report(folder={"showcase": showcase})
-    assert page.locator("#sample option").all_inner_texts()[1] == "b (mended at once)"
-    page.select_option("#sample", label="b (mended at once)")
+    assert page.locator("#sample option").all_inner_texts()[1] == "b (fixed at once)"
+    page.select_option("#sample", label="b (fixed at once)")
     assert status(page).startswith("step 0 of 1")
     page.select_option("#run", label="sudoku, none, rm")
     assert page.input_value("#sample") == "0"  # where the other run has it

@@ -43,10 +43,10 @@ def scores(*rows):
 
 def test_scores_of_paths_written_by_hand():
     right_away = path("1+2=3;3-3=0")
-    mended = path("1-2=3;3-3=0", "1_2=3;3-3=0", "1+2=3;3-3=0")
+    revised = path("1-2=3;3-3=0", "1_2=3;3-3=0", "1+2=3;3-3=0")
     replayed = path("1-2=3;3-3=0", "1_2=3;3-3=0", "1-2=3;3-3=0")
     misses = path("1-2=0;0+3=3", "1-2=0;0+3=4")  # one true step, and not the target
-    values = scores(right_away, mended, replayed, misses)
+    values = scores(right_away, revised, replayed, misses)
     assert values["solved"] == 2 / 4
     assert values["true_steps"] == 6 / 8
     assert values["forward_passes"] == 9 / 4

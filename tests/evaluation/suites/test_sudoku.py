@@ -99,7 +99,7 @@ def test_what_revision_did_is_counted_per_board():
     )
     out = scores(table)
     values = {m: out[m].value for m in ("fixed", "broken", "remasked", "revealed", "oscillating")}
-    # First board: 0 and 5 mended, 15 spoilt; re-masked 0, 15, then 5; 15 hidden once only.
+    # First board: 0 and 5 fixed, 15 broken; re-masked 0, 15, then 5; 15 hidden once only.
     assert values == {
         "fixed": 1.0, "broken": 0.5, "remasked": 1.5, "revealed": 1.5, "oscillating": 0.0,
     }  # fmt: skip

@@ -56,10 +56,10 @@ def _claimed(files: Files) -> Files:
         with prepared(load_recipe(TrainRecipe, folder / "recipe.yaml", []), ALONE):
             pass
 
-    found = made(write)
+    files = made(write)
     return {
-        name: found[name]
-        for name in found
+        name: files[name]
+        for name in files
         if name.startswith(RUN) and "/" not in name[len(RUN) + 1 :]
     }
 

@@ -153,7 +153,7 @@ def make_chat(rng: Random) -> Case:
         said, notes = mutate_text("Hello.", rng, ("<|mdm_mask|>", "<|eot_id|>", "{{", "{%"))
         return Case(files, (said,), tuple(notes), ("tokenizer", "prompt"))
     part = rng.choice(TEMPLATE_PARTS)
-    at = rng.choice([0, *(found.end() for found in re.finditer(r"[%}]}", TEMPLATE))])
+    at = rng.choice([0, *(match.end() for match in re.finditer(r"[%}]}", TEMPLATE))])
     changed = TEMPLATE[:at] + part + TEMPLATE[at:]
     files["tokenizer/chat_template.jinja"] = changed.encode(errors="surrogatepass")
     return Case(files, ("Hello.",), (f"{part} at {at}",), ("tokenizer", "template", "prompt"))

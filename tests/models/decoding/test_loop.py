@@ -67,7 +67,7 @@ def test_a_row_ends_after_patience_idle_steps(patience):
 
 
 def test_finished_rows_leave_the_batch():
-    def script(call, tokens):  # reveal at once; doubt token 2 for ever
+    def script(call, tokens):  # reveal at once; doubt token 2 at every step
         doubted = (tokens == 2).float()
         return torch.stack([5 * doubted, 1 - doubted, torch.full_like(doubted, 0.9)], -1)
 

@@ -31,14 +31,14 @@ def draw_examples(lengths, vocab_size, seed):
     rng = np.random.default_rng(seed)
     vocabulary = Vocabulary(vocab_size, mask_id=0, excluded=(1,))
     sequences = [rng.integers(2, vocab_size, n) for n in lengths]
-    target, found = pad(sequences, vocabulary.dtype)
+    target, sizes = pad(sequences, vocabulary.dtype)
     prompts = np.array([rng.integers(0, n + 1) for n in lengths], np.int32)
     at = np.arange(target.shape[1])
     return Examples(
         example_ids=[f"é-{i}" for i in range(len(lengths))],
         target=target,
-        editable=(at >= prompts[:, None]) & (at < found[:, None]),
-        lengths=found,
+        editable=(at >= prompts[:, None]) & (at < sizes[:, None]),
+        lengths=sizes,
         prompt_lengths=prompts,
         vocabulary=vocabulary,
         num_skipped=3,
@@ -86,9 +86,9 @@ def to_schema_3(data):
     return out.getvalue()
 
 
-def assert_same(found, expected):
+def assert_same(decoded, expected):
     for name, value in vars(expected).items():
-        other = getattr(found, name)
+        other = getattr(decoded, name)
         if isinstance(value, np.ndarray):
             assert other.dtype == value.dtype or name in ("step", "lengths"), name
             assert np.array_equal(other, value), name
@@ -151,10 +151,10 @@ def test_a_file_is_no_larger_than_by_schema_3():
 def test_rows_read_one_by_one_expand_to_their_states(tmp_path):
     rows = draw_rows()
     (tmp_path / "shard.parquet").write_bytes(encode_trajectories(rows))
-    found = list(read_rows(f"{tmp_path}/shard.parquet"))
-    assert [row.example_id for row in found] == ["é-0", "é-1", "é-2"]
-    assert [len(row.target) for row in found] == [5, 9, 1]
-    for i, row in enumerate(found):
+    rows_read = list(read_rows(f"{tmp_path}/shard.parquet"))
+    assert [row.example_id for row in rows_read] == ["é-0", "é-1", "é-2"]
+    assert [len(row.target) for row in rows_read] == [5, 9, 1]
+    for i, row in enumerate(rows_read):
         expanded = states(row)
         assert expanded.shape == (7, len(row.target))
         for k in range(7):
