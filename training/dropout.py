@@ -12,7 +12,7 @@ from torch import Tensor
 
 from remask.models.images.edit_rows import EditLayout
 from remask.models.noise import DROP_IMAGE, DROP_TEXT, KeyedNoise
-from remask.training.loader import Batch
+from remask.training.batch import Batch
 from remask.training.objective import ObjectiveConfig
 
 

@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 
 from remask.models import Absorbing, RevisionPolicy, revise
+from remask.training.batch import Batch
 from remask.training.learner import Learner, Tally
-from remask.training.loader import Batch, Loader, Order
+from remask.training.loader import Loader
+from remask.training.order import Order
 from remask.training.recipe import HeldOutConfig
 from remask.training.shard_set import ShardSet
 from remask.training.world import World

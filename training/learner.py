@@ -13,8 +13,8 @@ from remask.models import Backbone
 from remask.models.history import encode_rows
 from remask.models.images.guidance import edit_layout, hidden_of_kept, without_image
 from remask.models.noise import MASKING, RATE, KeyedNoise
+from remask.training.batch import Batch
 from remask.training.dropout import Given, drop_conditions
-from remask.training.loader import Batch
 from remask.training.objective import BINS, ObjectiveConfig, OracleLoss, masked_loss, oracle_loss
 
 LOWEST_RATE = 1e-3
@@ -137,13 +137,13 @@ class Learner(nn.Module):
 
     def _check_said(self, batch: Batch, where: Tensor) -> None:
         """Raise ValueError for targets that the head has no probability for."""
-        unpredictable = where & ~self.backbone.is_predictable(batch.target)
-        if unpredictable.any():
-            row, position = unpredictable.nonzero()[0].tolist()
+        unsaid = where & ~self.backbone.is_predictable(batch.target)
+        if unsaid.any():
+            row, position = unsaid.nonzero()[0].tolist()
             raise ValueError(
                 f"row {int(batch.row_ids[row])} is editable at position {position}, where its "
-                f"target is {int(batch.target[row, position])}; a {self.backbone.kind} cannot "
-                "predict that id. Build shards whose layout is the model's"
+                f"target is {int(batch.target[row, position])}; a {self.backbone.kind} cannot say "
+                "that id. Build shards whose layout is the model's"
             )
 
 

@@ -13,8 +13,9 @@ from remask.models.checkpoints.adapter import add_lora, is_adapter
 from remask.models.checkpoints.checkpoint import outline
 from remask.models.images.guidance import edit_layout
 from remask.training.deepspeed_config import check_deepspeed
-from remask.training.loader import Loader, Order
+from remask.training.loader import Loader
 from remask.training.objective import num_chunks
+from remask.training.order import Order
 from remask.training.recipe import TrainRecipe
 from remask.training.shard_set import ShardSet
 from remask.training.world import World
@@ -93,7 +94,7 @@ def make_plan(recipe: TrainRecipe, world: World, *, has_weights: bool = True) ->
         held_out,
         recipe.num_steps(train.num_rows),
         recipe.batch_size // world.size // micro_batch_size(recipe, world.size),
-        train.the("horizon"),
+        train.shared_value("horizon"),
     )
     Loader(train, plan.order, rank=world.rank, world_size=world.size)
     _check_model(plan, has_weights=has_weights)
@@ -139,17 +140,17 @@ def _check_model(plan: Plan, *, has_weights: bool) -> None:
         )
     for shards in both:
         facts = {
-            "vocab_size": (backbone.vocab_size, backbone.fits(shards.the("vocab_size"))),
-            "mask_id": (backbone.mask_id, backbone.mask_id == shards.the("mask_id")),
+            "vocab_size": (backbone.vocab_size, backbone.fits(shards.shared_value("vocab_size"))),
+            "mask_id": (backbone.mask_id, backbone.mask_id == shards.shared_value("mask_id")),
         }
         for name, (mine, is_right) in facts.items():
             if not is_right:
                 raise ValueError(
-                    f"{shards.uri} has {name} {shards.the(name)}, the model {mine}; train a model "
-                    "of the data's vocabulary, or build shards for this model"
+                    f"{shards.uri} has {name} {shards.shared_value(name)}, the model {mine}; train "
+                    "a model of the data's vocabulary, or build shards for this model"
                 )
-        if shards.the("horizon") != plan.horizon:
+        if shards.shared_value("horizon") != plan.horizon:
             raise ValueError(
-                f"{shards.uri} has horizon {shards.the('horizon')} in {shards.split} and "
+                f"{shards.uri} has horizon {shards.shared_value('horizon')} in {shards.split} and "
                 f"{plan.horizon} in {plan.train.split}; build both with one recipe"
             )

@@ -1,4 +1,4 @@
-"""A data set's shards as a trainer reads them: checked against their manifest, verified once."""
+"""A data set's shards as a trainer reads them: checked against the manifest, each verified once."""
 
 import hashlib
 from collections import OrderedDict
@@ -17,23 +17,29 @@ from remask.pipeline.trajectory import Ints
 
 
 class ShardSet:
-    """One split of a data set: what its manifest says, and its rows by number."""
+    """One split of a data set: its part of the manifest, and its rows by index."""
 
     def __init__(self, uri: str, split: str) -> None:
+        """Read the manifest.
+
+        Raises:
+            StorageError: The data set does not exist or cannot be read.
+            ValueError: It is incomplete, of another version, or has no rows of this split.
+        """
         self.uri, self.split = uri, split
-        whole = open_manifest(uri).collect()
-        self._check(whole)
-        self.splits = set(whole.filter(pl.col("rows") > 0)["split"])
-        """All that the data set has rows of."""
-        table = whole.filter(pl.col("split") == split).sort("shard")
+        manifest = open_manifest(uri).collect()
+        self._check(manifest)
+        self.splits = set(manifest.filter(pl.col("rows") > 0)["split"])
+        """Names of all splits that have rows."""
+        table = manifest.filter(pl.col("split") == split).sort("shard")
         if not table["rows"].sum():
             raise ValueError(f"{uri} has no rows of split {split!r}; add some with `remask build`")
         self.table = table
         self._storage = Storage(uri)
         self._edges = np.concatenate([[0], np.cumsum(table["rows"].to_numpy())])
         self._verified: set[int] = set()
-        self._recent: OrderedDict[int, bytes] = OrderedDict()
-        self._most_recent = 1
+        self._cache: OrderedDict[int, bytes] = OrderedDict()
+        self._cache_size = 1
 
     @property
     def num_rows(self) -> int:
@@ -46,54 +52,55 @@ class ShardSet:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A short hash of the shards' checksums: the same rows, the same data."""
+        """A short hash of the shards' checksums, which identifies the rows."""
         lines = "\n".join(self.table["sha256"])
         return hashlib.sha256(lines.encode()).hexdigest()[:16]
 
-    def the(self, column: str) -> Any:
-        """The value that all shards share in a column."""
+    def shared_value(self, column: str) -> Any:
+        """The value that all shards have in a manifest column; ValueError if they differ."""
         values = self.table[column].unique().to_list()
         if len(values) > 1:
             raise ValueError(f"shards of {self.uri} differ in {column}: {sorted(values)}")
         return values[0]
 
     def open(self, shard: int) -> TrajectoryFile:
-        """A shard, for one reader: it keeps the row groups at hand that were read last."""
+        """Open a shard for one reader; the file keeps the row groups that were read last."""
         path = self.table["path"][shard]
         file = TrajectoryFile(self._bytes(shard, path), self._storage.path(path))
         if file.num_rows != self.sizes[shard]:
-            raise self._bad(path, "has not the rows its manifest says")
+            raise self._bad(path, "does not have the rows that its manifest states")
         return file
 
     def names(self, row_ids: Ints) -> list[str]:
-        """Shard, row and example of rows, for messages."""
+        """`shard:row (example)` of each row, for messages."""
         shards = np.searchsorted(self._edges, row_ids, side="right") - 1
         names = []
         for row_id, shard in zip(row_ids.tolist(), shards.tolist(), strict=True):
             row = row_id - int(self._edges[shard])
-            found = self.open(shard).read(range(row, row + 1)).examples.example_ids[0]
-            names.append(f"{self.table['shard'][shard]}:{row} ({found})")
+            (example_id,) = self.open(shard).read(range(row, row + 1)).examples.example_ids
+            names.append(f"{self.table['shard'][shard]}:{row} ({example_id})")
         return names
 
     def row_ids(self, shard: int, rows: range) -> Ints:
+        """Indices in the split of some rows of a shard."""
         return int(self._edges[shard]) + np.arange(rows.start, rows.stop)
 
-    def keep(self, count: int) -> None:
-        """Hold this many shards' bytes in memory, for readers that share them."""
-        self._most_recent = count
+    def set_cache_size(self, num_shards: int) -> None:
+        """Keep the bytes of the shards read last in memory, for readers that share them."""
+        self._cache_size = num_shards
 
     def _bytes(self, shard: int, path: str) -> bytes:
-        if shard in self._recent:
-            self._recent.move_to_end(shard)
-            return self._recent[shard]
+        if shard in self._cache:
+            self._cache.move_to_end(shard)
+            return self._cache[shard]
         data = self._storage.read(path)
         if shard not in self._verified:
             if hashlib.sha256(data).hexdigest() != self.table["sha256"][shard]:
                 raise self._bad(path, "does not match its checksum")
             self._verified.add(shard)
-        self._recent[shard] = data
-        while len(self._recent) > self._most_recent:
-            self._recent.popitem(last=False)
+        self._cache[shard] = data
+        while len(self._cache) > self._cache_size:
+            self._cache.popitem(last=False)
         return data
 
     def _bad(self, path: str, problem: str) -> StorageError:

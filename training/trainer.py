@@ -23,11 +23,13 @@ from torch import Tensor
 from remask.pipeline.runtime.provenance import RECIPE
 from remask.pipeline.runtime.recipes import digest
 from remask.pipeline.runtime.terminal import complain
+from remask.training.batch import Batch
 from remask.training.engine import is_regrouped, make_engine, save_model, whole_weights
 from remask.training.held_out import HeldOut
 from remask.training.learner import Learner, Tally
-from remask.training.loader import Batch, Loader, Prefetched
+from remask.training.loader import Loader
 from remask.training.plan import Plan, make_plan
+from remask.training.prefetch import Prefetched
 from remask.training.recipe import TrainRecipe
 from remask.training.run import disk_space
 from remask.training.run.card import model_card

@@ -45,10 +45,13 @@ from remask.pipeline.runtime.memory import keep_memory
 from remask.pipeline.runtime.storage import Storage
 from remask.pipeline.sources.sudoku import SudokuSource
 from remask.pipeline.trajectory import TrajectoryConfig, sample_moves
+from remask.training.batch import Batch
 from remask.training.launch import free_port
-from remask.training.loader import Batch, Loader, Order, Prefetched
+from remask.training.loader import Loader
 from remask.training.objective import oracle_action
 from remask.training.optimizer import OptimizerConfig, make_optimizer
+from remask.training.order import Order
+from remask.training.prefetch import Prefetched
 from remask.training.recipe import HeldOutConfig, LogConfig, TrainRecipe
 from remask.training.run.folder import State
 from remask.training.run.logs import Log

@@ -6,8 +6,8 @@ from torch.nn import functional as F
 
 from remask.kernels import Segments
 from remask.models import HistoryConfig
+from remask.training.batch import Batch
 from remask.training.learner import Learner, Tally
-from remask.training.loader import Batch
 from remask.training.objective import ObjectiveConfig
 from tests.models.backbones.test_lumina import LAYOUT, small
 from tests.training import test_learner

@@ -18,8 +18,9 @@ from remask.training import launch
 from remask.training.engine import recompute_blocks
 from remask.training.estimate import estimate
 from remask.training.learner import Learner
-from remask.training.loader import Loader, Order
+from remask.training.loader import Loader
 from remask.training.optimizer import make_optimizer
+from remask.training.order import Order
 from remask.training.recipe import TrainRecipe
 from remask.training.shard_set import ShardSet
 from tests.models.backbones.test_masked_lm import OWN, SMALL

@@ -11,7 +11,7 @@ import pytest
 
 from remask.models import SudokuConfig, SudokuMDM, save
 from remask.training import launch, train
-from remask.training.loader import Order
+from remask.training.order import Order
 from remask.training.recipe import TrainRecipe
 from remask.training.run.folder import RunFolder
 from remask.training.shard_set import ShardSet

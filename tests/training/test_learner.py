@@ -10,8 +10,9 @@ from torch.nn import functional as F
 from remask.models import HistoryConfig, LladaConfig, LladaMDM
 from remask.models.history import HistoryState
 from remask.training.learner import Learner, Tally
-from remask.training.loader import Loader, Order
+from remask.training.loader import Loader
 from remask.training.objective import BINS, ObjectiveConfig
+from remask.training.order import Order
 from remask.training.shard_set import ShardSet
 from tests.training.data import LAW, VOCABULARY, write_data_set
 

@@ -15,7 +15,9 @@ from remask.pipeline import read_rows, states
 from remask.pipeline.format import manifest
 from remask.pipeline.format.examples import pad
 from remask.pipeline.runtime.storage import Storage, StorageError
-from remask.training.loader import Loader, Order, Prefetched
+from remask.training.loader import Loader
+from remask.training.order import Order
+from remask.training.prefetch import Prefetched
 from remask.training.shard_set import ShardSet
 from tests.training.data import LAW, write_data_set
 
@@ -44,31 +46,6 @@ def served(uri, steps, first_step=0, **kwargs):
         [i for batches in ranks for batch in batches for i in batch.row_ids.tolist()]
         for ranks in zip(*streams, strict=True)
     ]
-
-
-@given(
-    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=8).filter(any),
-    batch_size=st.integers(1, 24),
-    buffer=st.integers(1, 100),
-    seed=st.integers(0, 5),
-)
-def test_each_lane_serves_every_row_of_its_stretch_once_an_epoch(sizes, batch_size, buffer, seed):
-    order = Order(np.array(sizes), batch_size, seed, buffer)
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    for epoch in range(3):
-        seen = Counter()
-        for lane in range(order.num_lanes):
-            stretch = order.stretch(lane, epoch)
-            at = stretch.start
-            while at < stretch.stop:
-                block = order.block(lane, at)
-                assert {order.epoch(lane, i) for i in block} == {epoch}
-                assert block.start == at
-                rows = [starts[s] + r for s, rs in order.pieces(lane, block) for r in rs]
-                turn = order.shuffle(lane, block, np.arange(len(rows)) % 3)
-                seen.update(int(rows[i]) for i in turn)
-                at = block.stop
-        assert seen == Counter(range(sum(sizes)))
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 12])
@@ -216,5 +193,5 @@ def test_a_manifest_that_does_not_fit_is_refused(tmp_path):
         ShardSet(uri, "train")
     rewrite(table.with_columns(horizon=pl.Series([4, 6], dtype=pl.Int32)))
     with pytest.raises(ValueError, match=r"differ in horizon: \[4, 6\]"):
-        ShardSet(uri, "train").the("horizon")
+        ShardSet(uri, "train").shared_value("horizon")
     assert storage.exists(manifest.MANIFEST)

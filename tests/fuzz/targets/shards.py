@@ -74,7 +74,7 @@ SQL_PARTS = (
         "ARRAY[1]",
     ),
 )
-loader.ROWS_AT_ONCE = 8  # made in one go: a step is enough here
+loader.ROWS_PER_CHUNK = 8  # so that a loader assembles one step at a time
 
 ALONE = World(rank=0, size=1, local_rank=0, local_size=1)
 Change = Callable[[bytes, Random], tuple[bytes, list[str]]]
@@ -177,7 +177,7 @@ def run_training(case: Case) -> None:
         shards=DATA, output="out", model=model, steps=1, batch_size=4, shuffle_buffer=8
     )
     plan = make_plan(recipe, ALONE)
-    size = plan.train.the("vocab_size")
+    size = plan.train.shared_value("vocab_size")
     for batch in next(Loader(plan.train, plan.order).batches()):
         segments = batch.segments
         ids, steps = (segments.tokens,), (segments.ends, segments.step)
