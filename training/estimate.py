@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from remask.models import Backbone
-from remask.training.objective import CHUNK_ELEMENTS
+from remask.training.objective import chunks
 from remask.training.optimizer import OptimizerConfig, split_parameters
 from remask.training.recipe import EngineConfig, TrainRecipe
 
@@ -90,6 +90,7 @@ def estimate(
     gathered = _gathered(every, trained, engine, wide)
     if history.rotation == "released":
         gathered += wide * backbone.token_embedding.numel()  # its columns in another order
+    logits = min(chunks.CHUNK_ELEMENTS, micro_batch * length * backbone.vocab_size)
     host = 0
     if engine.offload != "none":
         host, optimizer = optimizer + MASTER * mine, 0  # and float32 gradients to update from
@@ -100,7 +101,7 @@ def estimate(
         gradients=gradients,
         optimizer=optimizer,
         activations=_activations(backbone, engine, micro_batch, length),
-        logits=(LOGIT + wide % 4) * min(CHUNK_ELEMENTS, micro_batch * length * backbone.vocab_size),
+        logits=(LOGIT + wide % 4) * logits,
         gathered=gathered,
         update=_update(mine, engine),
         host=host,

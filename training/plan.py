@@ -14,7 +14,7 @@ from remask.models.checkpoints.checkpoint import outline
 from remask.models.images.guidance import edit_layout
 from remask.training.deepspeed_config import check_deepspeed
 from remask.training.loader import Loader
-from remask.training.objective import num_chunks
+from remask.training.objective import OBJECTIVES, num_chunks
 from remask.training.order import Order
 from remask.training.recipe import TrainRecipe
 from remask.training.shard_set import ShardSet
@@ -48,8 +48,8 @@ class Plan:
         """What the outcome depends on, data and start included."""
         return {**self.recipe.content, "data": self.train.fingerprint, "start": self.start}
 
-    def most_chunks(self, vocab_size: int, world: World) -> int:
-        """How often the head is called for the largest batch that a rank may get."""
+    def max_chunks(self, vocab_size: int, world: World) -> int:
+        """Calls of the head for the largest micro-batch that a rank may get."""
         rows = self.recipe.batch_size // world.size // self.micro_batches
         return num_chunks(rows * max(self.train.table["longest"]), vocab_size)
 
@@ -67,7 +67,7 @@ class Plan:
             return create(recipe.model or {}, self._history(recipe.history or HistoryConfig()))
 
     def _history(self, history: HistoryConfig) -> HistoryConfig:
-        if self.recipe.objective.kind == "rm":
+        if OBJECTIVES[self.recipe.objective.kind].uses_history:
             return history
         return dataclasses.replace(history, variant="none")
 
@@ -129,7 +129,7 @@ def _check_model(plan: Plan, *, has_weights: bool) -> None:
             backbone = create(recipe.model or {})
     else:
         backbone = outline_start(recipe.start, check=has_weights)
-    if recipe.objective.drops:
+    if recipe.objective.drops_conditions:
         edit_layout(backbone, "objective.text_dropout or image_dropout")
     both = [x for x in (plan.train, plan.held_out) if x is not None]
     longest = max(n for x in both for n in x.table["longest"])

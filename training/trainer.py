@@ -26,7 +26,7 @@ from remask.pipeline.runtime.terminal import complain
 from remask.training.batch import Batch
 from remask.training.engine import is_regrouped, make_engine, save_model, whole_weights
 from remask.training.held_out import HeldOut
-from remask.training.learner import Learner, Tally
+from remask.training.learner import Learner
 from remask.training.loader import Loader
 from remask.training.plan import Plan, make_plan
 from remask.training.prefetch import Prefetched
@@ -39,6 +39,7 @@ from remask.training.run.extension import claim_run
 from remask.training.run.folder import Outcome, RunFolder
 from remask.training.run.logs import Log, check_wandb
 from remask.training.shard_set import ShardSet
+from remask.training.tally import Tally
 from remask.training.world import TrainingError, World
 
 MOST_NAMED = 8
@@ -61,11 +62,11 @@ class Trainer:
             horizon=plan.horizon,
             seed=recipe.seed,
             mixed=recipe.engine.precision == "mixed",
-            least_chunks=plan.most_chunks(backbone.vocab_size, world) if is_divided else 1,
+            min_chunks=plan.max_chunks(backbone.vocab_size, world) if is_divided else 1,
         )
         self._held_out = None
         if recipe.held_out.every and plan.held_out is not None:
-            self._held_out = HeldOut(plan.held_out, recipe.held_out, world, together=is_divided)
+            self._held_out = HeldOut(plan.held_out, recipe.held_out, world, replicated=is_divided)
         newest = self._newest()
         self._engine, self._peaks = make_engine(self.learner, plan, world, newest)
         self._state = newest.state if newest else State(0, world.size)
@@ -151,7 +152,7 @@ class Trainer:
     def _scales(self, micro_batches: list[Batch]) -> list[float]:
         """What to multiply each micro-batch's mean by, so that the engine's mean of them, over all
         ranks, is the mean over all that the step holds."""
-        weights = [self.learner.weight(batch) for batch in micro_batches]
+        weights = [self.learner.objective.weight(batch) for batch in micro_batches]
         total = float(self._world.total(torch.tensor(sum(weights), dtype=torch.float64)))
         parts = len(weights) * self._world.size
         return [weight * parts / total if total else 1.0 for weight in weights]

@@ -7,8 +7,9 @@ from torch.nn import functional as F
 from remask.kernels import Segments
 from remask.models import HistoryConfig
 from remask.training.batch import Batch
-from remask.training.learner import Learner, Tally
+from remask.training.learner import Learner
 from remask.training.objective import ObjectiveConfig
+from remask.training.tally import Tally
 from tests.models.backbones.test_lumina import LAYOUT, small
 from tests.training import test_learner
 
@@ -86,20 +87,20 @@ def test_what_is_dropped_follows_from_row_and_step_alone(kind):
     batch = make_batch(*[[7, 8]] * 8)
     whole = [float(learner(batch, step)[0].detach()) for step in (3, 4, 3)]
     assert whole[0] == whole[2] != whole[1]
-    given = learner._given(batch, 3)
+    seen = learner._model_input(batch, 3)
     for i in range(8):
-        alone = learner._given(batch[i : i + 1], 3)
-        assert torch.equal(alone.kept[0], given.kept[i])
-        assert torch.equal(alone.blind[0], given.blind[i])
-        assert torch.equal(alone.batch.target[0], given.batch.target[i])
+        alone = learner._model_input(batch[i : i + 1], 3)
+        assert torch.equal(alone.is_present[0], seen.is_present[i])
+        assert torch.equal(alone.is_blank[0], seen.is_blank[i])
+        assert torch.equal(alone.batch.target[0], seen.batch.target[i])
 
 
 def test_as_many_rows_go_without_as_they_should_each_condition_by_itself():
     learner = make(text_dropout=0.1, image_dropout=0.3)
     batch = make_batch(*[[7, 8]] * 50)
-    found = [learner._given(batch, step) for step in range(60)]
-    no_text = torch.cat([~x.kept.all(1) for x in found]).double()
-    no_image = torch.cat([x.blind.any(1) for x in found]).double()
+    inputs = [learner._model_input(batch, step) for step in range(60)]
+    no_text = torch.cat([~x.is_present.all(1) for x in inputs]).double()
+    no_image = torch.cat([x.is_blank.any(1) for x in inputs]).double()
     assert float(no_text.mean()) == pytest.approx(0.1, abs=0.02)
     assert float(no_image.mean()) == pytest.approx(0.3, abs=0.03)
     assert float((no_text * no_image).mean()) == pytest.approx(0.03, abs=0.012)
@@ -118,28 +119,28 @@ def test_pretraining_masks_what_the_model_can_say():
     batch = make_batch([7, 8, 9], source_in="prompt")
     losses = [learner(batch, step) for step in range(20)]
     assert all(bool(loss.isfinite()) for loss, _ in losses)
-    most = max(Tally(sums).summary().get("reveal_count", 0) for _, sums in losses)
-    assert 6 < most <= 12  # of the cells of both images
+    max_count = max(Tally(sums).summary().get("reveal_count", 0) for _, sums in losses)
+    assert 6 < max_count <= 12  # of the cells of both images
 
 
 def test_terms_are_logged_with_weight_and_share():
     config = {"unlikelihood_weight": 0.5, "ordering_weight": 0.2}
     learner, plain = make(**config), make()
     batch = make_batch([7, 8, 9], [7, 7])
-    found = Tally(learner(batch, 0)[1]).summary(learner.config)
+    terms = Tally(learner(batch, 0)[1]).summary(learner.config)
     rest = Tally(plain(batch, 0)[1]).summary(plain.config)
-    assert found["unlikelihood_weight"] == 0.5
-    assert found["ordering_weight"] == 0.2
+    assert terms["unlikelihood_weight"] == 0.5
+    assert terms["ordering_weight"] == 0.2
     for name, weight in (("unlikelihood", 0.5), ("ordering", 0.2)):
-        assert found[f"{name}_share"] == pytest.approx(weight * found[name] / found["loss"])
-    shares = found["unlikelihood_share"] + found["ordering_share"]
-    assert found["loss"] * (1 - shares) == pytest.approx(rest["loss"], rel=1e-5)
+        assert terms[f"{name}_share"] == pytest.approx(weight * terms[name] / terms["loss"])
+    shares = terms["unlikelihood_share"] + terms["ordering_share"]
+    assert terms["loss"] * (1 - shares) == pytest.approx(rest["loss"], rel=1e-5)
     assert not any(x.startswith(("unlikelihood", "ordering")) for x in rest)
 
 
 def test_a_model_without_images_cannot_go_without():
-    learner = test_learner.make()
-    learner.config = ObjectiveConfig(text_dropout=0.1)
+    backbone = test_learner.make().backbone
+    learner = Learner(backbone, ObjectiveConfig(text_dropout=0.1), horizon=4, seed=3)
     with pytest.raises(ValueError, match="needs a model of image edits.* a llada has none"):
         learner(make_batch([7]), 0)
 
@@ -150,9 +151,3 @@ def test_editable_positions_that_are_no_codes_are_refused(kind):
     batch.editable[0, 1] = True
     with pytest.raises(ValueError, match="row 0 is editable at position 1, where its target is 8"):
         make(kind=kind)(batch, 0)
-
-
-@pytest.mark.parametrize("bad", [{"text_dropout": -0.1}, {"image_dropout": 1.5}])
-def test_wrong_rates_are_refused(bad):
-    with pytest.raises(ValueError, match=r"dropout must lie in \[0, 1\]"):
-        ObjectiveConfig(**bad)

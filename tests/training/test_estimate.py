@@ -142,8 +142,7 @@ class Peak(TorchDispatchMode):
 @pytest.mark.parametrize("vocabulary", [20, 4000])
 def test_a_real_step_peaks_where_the_estimate_says(tmp_path, monkeypatch, recompute, vocabulary):
     """Never above it, and not much below: not all parts are at their height together."""
-    monkeypatch.setattr("remask.training.objective.CHUNK_ELEMENTS", 1 << 18)
-    monkeypatch.setattr("remask.training.estimate.CHUNK_ELEMENTS", 1 << 18)
+    monkeypatch.setattr("remask.training.objective.chunks.CHUNK_ELEMENTS", 1 << 18)
     shards = ShardSet(write_data_set(tmp_path / "data", [[64] * 8]), "train")
     (batch,) = next(Loader(shards, Order(shards.sizes, 8, 0, 8)).batches())
     shape = SHAPE | {"mask_token_id": VOCABULARY.mask_id, "vocab_size": vocabulary, "n_layers": 6}

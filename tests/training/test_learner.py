@@ -9,11 +9,12 @@ from torch.nn import functional as F
 
 from remask.models import HistoryConfig, LladaConfig, LladaMDM
 from remask.models.history import HistoryState
-from remask.training.learner import Learner, Tally
+from remask.training.learner import Learner
 from remask.training.loader import Loader
 from remask.training.objective import BINS, ObjectiveConfig
 from remask.training.order import Order
 from remask.training.shard_set import ShardSet
+from remask.training.tally import Tally
 from tests.training.data import LAW, VOCABULARY, write_data_set
 
 
@@ -172,11 +173,11 @@ def test_the_calibration_error_is_counted_bin_by_bin(batches):
 
 def test_large_vocabularies_go_through_the_head_in_chunks(batches, monkeypatch):
     """The loss and its gradient are the same, and no logits of the whole batch exist."""
-    from remask.training import objective
+    from remask.training.objective import chunks
 
     found = []
     for limit in (1 << 24, VOCABULARY.size * 7):
-        monkeypatch.setattr(objective, "CHUNK_ELEMENTS", limit)
+        monkeypatch.setattr(chunks, "CHUNK_ELEMENTS", limit)
         learner = make()
         sizes = []
         head = learner.backbone.head

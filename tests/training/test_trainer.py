@@ -240,7 +240,7 @@ def test_ranks_whose_rows_differ_call_a_divided_head_alike(tmp_path, kind):
     changes["engine"] = {**changes["engine"], **DIVIDED}
     divided = write_recipe(tmp_path, "divided", shards, **changes)
     command = (
-        "import sys; from remask.training import objective; objective.CHUNK_ELEMENTS = 80; "
+        "import sys; from remask.training.objective import chunks; chunks.CHUNK_ELEMENTS = 80; "
         "from remask.training.train import main; main(sys.argv[1:])"
     )
     run_ranks(divided, 2, how=("-c", command))

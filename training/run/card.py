@@ -3,14 +3,9 @@
 import json
 
 from remask.pipeline.runtime.provenance import provenance
+from remask.training.objective import OBJECTIVES
 from remask.training.plan import Plan
 from remask.training.run.checkpoint import State
-
-OBJECTIVES = {
-    "rm": "to revise its own output (Reflective Masking)",
-    "sft": "to fill in masked positions of its responses (masked-diffusion fine-tuning)",
-    "pretrain": "to fill in masked positions (masked-diffusion pretraining)",
-}
 
 
 def model_card(plan: Plan, state: State, scores: dict[str, float] | None) -> str:
@@ -18,7 +13,7 @@ def model_card(plan: Plan, state: State, scores: dict[str, float] | None) -> str
     recipe = plan.recipe
     parts = [
         f"# {recipe.output.rstrip('/').rsplit('/', 1)[-1]}",
-        f"Trained with remask {OBJECTIVES[recipe.objective.kind]}.",
+        f"Trained with remask {OBJECTIVES[recipe.objective.kind].purpose}.",
         "| | |\n|---|---|",
     ]
     facts = {

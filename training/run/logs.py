@@ -15,10 +15,10 @@ from torch import Tensor
 
 from remask.models.checkpoints.folder import write_atomically
 from remask.pipeline.runtime.progress import LINE_EVERY_S
-from remask.training.learner import Tally
 from remask.training.plan import Plan
 from remask.training.run.checkpoint import State
 from remask.training.run.folder import RunFolder
+from remask.training.tally import Tally
 from remask.training.world import TrainingError, World
 
 
