@@ -1,13 +1,14 @@
-"""How an image tokeniser of our own (`models/images/vq.py`) is learned from pictures.
+"""How our own image tokenizer (`models/images/vq.py`) is trained.
 
-Encoder and decoder learn by gradient through the rounding; codebook entries follow the running mean
-of the vectors they stand for, and an entry that stands for nothing moves to where rounding hurts
-most. The same pictures, settings and seed give the same tokeniser.
+Encoder and decoder are trained with a straight-through gradient; codebook entries follow the moving
+average of the vectors assigned to them, and an entry without vectors is moved to a vector with a
+large quantization error. The same pictures, settings and seed give the same tokenizer.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from torch.nn import functional as F
 
 from remask.models import ImageTokenizer, PatchVQ, PatchVQConfig
 from remask.models.checkpoints.sizes import build
+from remask.models.ranges import Range, check_fields
 
 Pictures = NDArray[np.uint8]
 """[N, H, W, 3]."""
@@ -24,35 +26,28 @@ Pictures = NDArray[np.uint8]
 
 @dataclass(frozen=True, kw_only=True)
 class LearnConfig:
-    """How the tokeniser is learned."""
+    """How the tokenizer is trained."""
 
-    steps: int = 1500
-    batch_size: int = 32
-    """Pictures of a step."""
-    lr: float = 3e-3
-    """Highest rate of AdamW; it rises over the first twentieth of the steps, then falls to 0."""
-    commitment: float = 0.25
-    """Weight of the distance between a cell's vector and its entry."""
-    codebook_decay: float = 0.98
-    """Of the running means that entries follow."""
-    dead_below: float = 0.5
-    """An entry that stands for fewer cells a step, in the running mean, moves elsewhere."""
+    steps: Annotated[int, Range("[1, inf)")] = 1500
+    batch_size: Annotated[int, Range("[1, inf)")] = 32
+    """Pictures per step."""
+    lr: Annotated[float, Range("[0, inf)")] = 3e-3
+    """AdamW's peak learning rate, with a warm-up over the first 5 % of the steps and cosine
+    decay."""
+    commitment: Annotated[float, Range("[0, inf)")] = 0.25
+    """Weight of the commitment loss, the squared distance of a vector from its entry."""
+    codebook_decay: Annotated[float, Range("[0, 1)")] = 0.98
+    """Decay of the moving averages that entries follow."""
+    dead_below: Annotated[float, Range("[0, inf)")] = 0.5
+    """An entry with fewer vectors per step than this, in the moving average, is restarted."""
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.batch_size < 1:
-            raise ValueError(
-                f"steps and batch_size must be at least 1, got {self.steps}, {self.batch_size}"
-            )
-        for name in ("lr", "commitment", "dead_below"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be 0 or more, got {getattr(self, name)}")
-        if not 0 <= self.codebook_decay < 1:
-            raise ValueError(f"codebook_decay must lie in [0, 1), got {self.codebook_decay}")
+        check_fields(self, "learning.")
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
-        rising = min(1.0, (step + 1) / max(1, self.steps // 20))
-        return self.lr * rising * (1 + math.cos(math.pi * step / self.steps)) / 2
+        warmup = min(1.0, (step + 1) / max(1, self.steps // 20))
+        return self.lr * warmup * (1 + math.cos(math.pi * step / self.steps)) / 2
 
 
 def learn(
@@ -62,50 +57,50 @@ def learn(
     seed: int,
     watch: Callable[[int, float], None] = lambda step, loss: None,
 ) -> PatchVQ:
-    """Train a tokeniser on pictures of one size.
+    """Train a tokenizer on pictures of one size.
 
     Args:
         pictures: 8-bit RGB, [N, H, W, 3].
-        shape: Of the tokeniser.
-        config: Of the training.
-        seed: Of weights, order and restarts.
-        watch: Called after every step with its number and mean squared error.
+        shape: Settings of the tokenizer.
+        config: Settings of the training.
+        seed: Seed of initial weights, order and restarted entries.
+        watch: Called after every step with the step and its mean squared error.
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         tokenizer = build(lambda: PatchVQ(shape))
     book = _Codebook(tokenizer.codebook, config)
-    spread = max(_variance(pictures) / 255**2, 1e-6)  # so that the loss is of one scale for all
+    spread = max(_variance(pictures) / 255**2, 1e-6)  # makes the loss independent of contrast
     learned = [*tokenizer.encoder.parameters(), *tokenizer.decoder.parameters()]
     optimizer = torch.optim.AdamW(learned, weight_decay=0.0, betas=(0.9, 0.99))
     for step in range(config.steps):
-        chosen = torch.randint(len(pictures), (config.batch_size,), generator=generator)
-        images = to_images(pictures[chosen.numpy()])
+        indices = torch.randint(len(pictures), (config.batch_size,), generator=generator)
+        images = to_images(pictures[indices.numpy()])
         vectors = tokenizer.vectors(images)  # [B, h, w, C]
         if step == 0:
-            book.begin(vectors.detach(), generator)
+            book.initialize(vectors.detach(), generator)
         codes = tokenizer.nearest(vectors.detach())
         entries = F.embedding(codes, tokenizer.codebook.detach())
-        rounded = vectors + (entries - vectors).detach()  # its gradient goes straight through
+        rounded = vectors + (entries - vectors).detach()  # straight-through gradient
         error = F.mse_loss(tokenizer.decode_vectors(rounded), images)
         loss = error / spread + config.commitment * F.mse_loss(vectors, entries)
         optimizer.param_groups[0]["lr"] = config.rate(step)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        book.follow(vectors.detach(), codes, generator)
+        book.update(vectors.detach(), codes, generator)
         watch(step + 1, float(error.detach()))
     return tokenizer.eval().requires_grad_(False)
 
 
 def to_images(pictures: Pictures) -> Tensor:
-    """8-bit pictures, [N, H, W, 3], as tokenisers take them: float32 [N, 3, H, W] in 0 .. 1."""
+    """Convert 8-bit pictures [N, H, W, 3] to tokenizer input: float32 [N, 3, H, W] in [0, 1]."""
     return torch.from_numpy(pictures).movedim(-1, 1).float() / 255
 
 
 def psnr(tokenizer: ImageTokenizer, pictures: Pictures) -> float:
-    """Peak signal-to-noise ratio of pictures encoded and decoded, in dB, over all their pixels."""
+    """Peak signal-to-noise ratio in dB of encoded and decoded pictures, over all pixels."""
     total = 0.0
     for i in range(0, len(pictures), 64):
         images = to_images(pictures[i : i + 64])
@@ -114,14 +109,14 @@ def psnr(tokenizer: ImageTokenizer, pictures: Pictures) -> float:
 
 
 def _variance(pictures: Pictures) -> float:
-    """Of all channels, one picture at a time: in floats all of them could be too many."""
+    """Variance over all pixels and channels, picture by picture to save memory."""
     total = int(pictures.sum(dtype=np.int64))
     squares = sum(int(np.square(x, dtype=np.int64).sum()) for x in pictures)
     return squares / pictures.size - (total / pictures.size) ** 2
 
 
 class _Codebook:
-    """Entries as running means of the vectors they stand for."""
+    """Entries as moving averages of the vectors assigned to them."""
 
     def __init__(self, entries: Tensor, config: LearnConfig) -> None:
         self._entries, self._config = entries, config
@@ -129,8 +124,8 @@ class _Codebook:
         self._sums = torch.empty_like(entries)
 
     @torch.no_grad()
-    def begin(self, vectors: Tensor, generator: torch.Generator) -> None:
-        """Entries among the first vectors, spread out: each new one far from those before."""
+    def initialize(self, vectors: Tensor, generator: torch.Generator) -> None:
+        """Choose entries among the first vectors by k-means++."""
         flat = vectors.reshape(-1, vectors.shape[-1])
         distance = torch.full((len(flat),), math.inf)
         chosen = int(torch.randint(len(flat), (1,), generator=generator))
@@ -141,14 +136,14 @@ class _Codebook:
         self._sums = self._entries.detach().clone()
 
     @torch.no_grad()
-    def follow(self, vectors: Tensor, codes: Tensor, generator: torch.Generator) -> None:
-        """Take in a step's vectors, and move entries that stand for nothing."""
+    def update(self, vectors: Tensor, codes: Tensor, generator: torch.Generator) -> None:
+        """Add a step's vectors to the moving averages, and restart entries that have too few."""
         flat, codes = vectors.reshape(-1, vectors.shape[-1]), codes.reshape(-1)
-        keep = self._config.codebook_decay
+        decay = self._config.codebook_decay
         counts = torch.bincount(codes, minlength=len(self._entries)).float()
         sums = torch.zeros_like(self._sums).index_add_(0, codes, flat)
-        self._counts = keep * self._counts + (1 - keep) * counts
-        self._sums = keep * self._sums + (1 - keep) * sums
+        self._counts = decay * self._counts + (1 - decay) * counts
+        self._sums = decay * self._sums + (1 - decay) * sums
         dead = (self._counts < self._config.dead_below).nonzero()[:, 0]
         if len(dead):
             distance = (flat - self._entries[codes]).square().sum(-1)
@@ -158,8 +153,8 @@ class _Codebook:
 
 
 def _draw(weight: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Indices, each with a probability in proportion to its weight; any, if all weights are 0."""
-    # Searching the running sum takes any number of weights; torch.multinomial stops at 2^24.
-    line = (weight.double() + 1e-12).cumsum(0)
-    at = torch.rand(count, generator=generator, dtype=torch.float64) * line[-1]
-    return torch.searchsorted(line, at).clamp(max=len(weight) - 1)
+    """Sample indices with probability proportional to weight; uniform if all weights are 0."""
+    # A search in the cumulative sum has no size limit; torch.multinomial's is 2^24.
+    cumulative = (weight.double() + 1e-12).cumsum(0)
+    at = torch.rand(count, generator=generator, dtype=torch.float64) * cumulative[-1]
+    return torch.searchsorted(cumulative, at).clamp(max=len(weight) - 1)

@@ -1,4 +1,4 @@
-"""Does DeepSpeed take what a recipe adds to its config? Asked before any process is started."""
+"""Validates the DeepSpeed keys of a recipe before any process starts."""
 
 import contextlib
 import copy
@@ -10,7 +10,7 @@ from remask.training.recipe import EngineConfig
 
 
 def check_deepspeed(engine: EngineConfig) -> None:
-    """Raise ValueError, naming `engine.deepspeed`, for keys that DeepSpeed would stumble over."""
+    """Raise ValueError, naming `engine.deepspeed`, for keys that DeepSpeed would refuse."""
     if not engine.deepspeed:
         return
     ours = {
@@ -22,25 +22,25 @@ def check_deepspeed(engine: EngineConfig) -> None:
     try:
         plain = _parsed(ours)
         _parsed(override(ours, engine.deepspeed))
-    except Exception as error:  # pydantic's, its own, and what comes of numbers taken for sections
+    except Exception as error:  # pydantic's, DeepSpeed's, and type errors within it
         reason = " ".join(str(error).split())
-        raise ValueError(f"engine.deepspeed: DeepSpeed does not take it: {reason}") from error
-    for key, value in engine.deepspeed.items():  # what it reads without looking
-        usual = getattr(plain, key, None)
-        if isinstance(usual, bool | int | float | str) and not _is_like(value, usual):
+        raise ValueError(f"engine.deepspeed: DeepSpeed refuses it: {reason}") from error
+    for key, value in engine.deepspeed.items():  # DeepSpeed does not check the types of these
+        default = getattr(plain, key, None)
+        if isinstance(default, bool | int | float | str) and not _has_type_of(default, value):
             raise ValueError(
-                f"engine.deepspeed: {key} must be {type(usual).__name__}, got {value!r}"
+                f"engine.deepspeed: {key} must be {type(default).__name__}, got {value!r}"
             )
 
 
 def _parsed(values: dict[str, Any]) -> Any:
-    with contextlib.redirect_stdout(sys.stderr):  # where it logs what it finds
+    with contextlib.redirect_stdout(sys.stderr):  # DeepSpeed logs to stdout
         from deepspeed.runtime.config import DeepSpeedConfig
 
         return DeepSpeedConfig(copy.deepcopy(values))
 
 
-def _is_like(value: Any, usual: bool | float | str) -> bool:
-    if isinstance(usual, bool) or isinstance(value, bool):
-        return type(value) is type(usual)
-    return isinstance(value, int | float if isinstance(usual, int | float) else str)
+def _has_type_of(default: bool | float | str, value: Any) -> bool:
+    if isinstance(default, bool) or isinstance(value, bool):
+        return type(value) is type(default)
+    return isinstance(value, int | float if isinstance(default, int | float) else str)

@@ -1,20 +1,22 @@
-"""What a recipe would do, said before it is done: its settings, its steps, and the memory it needs.
+"""What a recipe would do: its resolved settings, its steps, and the memory it needs.
 
-Of the checkpoint to start from, config.json is enough, so that one can plan before downloading.
+A checkpoint's config.json is enough, so a run can be planned before weights are downloaded.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 
 from remask.models import Backbone, create
 from remask.models.checkpoints.adapter import add_lora
+from remask.models.ranges import Range, check_fields
 from remask.pipeline.format.manifest import MANIFEST
 from remask.pipeline.runtime.command import plain
 from remask.pipeline.runtime.plain_yaml import write_yaml
 from remask.pipeline.runtime.storage import Storage
 from remask.training.deepspeed_config import check_deepspeed
-from remask.training.estimate import estimate
+from remask.training.memory_estimate import estimate_memory
 from remask.training.plan import make_plan, micro_batch_size, outline_start
 from remask.training.recipe import TrainRecipe
 from remask.training.world import World
@@ -22,19 +24,16 @@ from remask.training.world import World
 
 @dataclass(frozen=True)
 class Machine:
-    """For which a run is planned, where it is not this one."""
+    """The machine that a run is planned for."""
 
     ranks: int
-    length: int | None = None
-    """Tokens of the longest row, where shards are not there to say."""
-    gpu_memory: float | None = None
-    """Of each GPU, in GB."""
+    length: Annotated[int | None, Range("[1, inf)", "give --length in tokens")] = None
+    """Tokens of the longest row. Defaults to that of the shards, or the model's limit."""
+    gpu_memory: Annotated[float | None, Range("(0, inf)", "give --gpu-memory in GB")] = None
+    """Memory of each GPU, in GB."""
 
     def __post_init__(self) -> None:
-        if self.length is not None and self.length < 1:
-            raise ValueError(f"--length must be at least 1 token, got {self.length}")
-        if self.gpu_memory is not None and self.gpu_memory <= 0:
-            raise ValueError(f"--gpu-memory must be above 0 GB, got {self.gpu_memory}")
+        check_fields(self)
 
 
 def describe(recipe: TrainRecipe, machine: Machine) -> str:
@@ -54,19 +53,21 @@ def describe(recipe: TrainRecipe, machine: Machine) -> str:
     backbone = make_outline(recipe)
     length = length or backbone.max_length or 1024
     micro = micro_batch_size(recipe, machine.ranks)
-    need = estimate(backbone, recipe, ranks=machine.ranks, micro_batch=micro, length=length)
+    memory = estimate_memory(
+        backbone, recipe, ranks=machine.ranks, micro_batch=micro, length=length
+    )
     lines.append(
         f"# model: {sum(x.numel() for x in backbone.parameters()):,} parameters, "
         f"{sum(x.numel() for x in backbone.parameters() if x.requires_grad):,} of them trained"
     )
-    lines.append(f"# memory of each of {machine.ranks} ranks, {micro} × {length} tokens: {need}")
+    lines.append(f"# memory of each of {machine.ranks} ranks, {micro} × {length} tokens: {memory}")
     if machine.gpu_memory is not None:
-        lines.append(f"# {_verdict(need.total, machine.gpu_memory)}")
+        lines.append(f"# {_verdict(memory.total, machine.gpu_memory)}")
     return "\n".join(lines)
 
 
 def make_outline(recipe: TrainRecipe) -> Backbone:
-    """The model that a recipe trains, without weights, with its adapter."""
+    """Build the model that a recipe trains on the meta device, with its adapter, if any."""
     with torch.device("meta"):
         if not recipe.start:
             return create(recipe.model or {})
@@ -76,11 +77,11 @@ def make_outline(recipe: TrainRecipe) -> Backbone:
         return backbone
 
 
-def _verdict(need: int, gpu_memory: float) -> str:
-    room = gpu_memory - need / 1e9
-    if room >= 0:
-        return f"fits {gpu_memory:g} GB, with {room:.1f} GB to spare"
+def _verdict(needed: int, gpu_memory: float) -> str:
+    spare = gpu_memory - needed / 1e9
+    if spare >= 0:
+        return f"fits {gpu_memory:g} GB, with {spare:.1f} GB to spare"
     return (
-        f"does not fit {gpu_memory:g} GB: {-room:.1f} GB too much; lower engine.micro_batch_size, "
+        f"does not fit {gpu_memory:g} GB: {-spare:.1f} GB too much; lower engine.micro_batch_size, "
         "set engine.recompute, raise engine.zero_stage or the number of ranks, offload, or use lora"
     )

@@ -1,4 +1,4 @@
-"""DeepSpeed at the edge: the engine, and a model's weights out of it."""
+"""The DeepSpeed engine, and how a model's weights leave it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,18 +13,20 @@ from remask.models.checkpoints.adapter import AdapterSettings, has_adapter, save
 from remask.models.config import override
 from remask.training.learner import Learner
 from remask.training.optimizer import OptimizerConfig, make_optimizer, split_parameters
-from remask.training.plan import Plan
+from remask.training.plan import TrainingPlan
 from remask.training.recipe import EngineConfig
 from remask.training.run.checkpoint import Checkpoint
 from remask.training.run.engine_state import load_state
 from remask.training.world import World
 
 
-def engine_config(plan: Plan, world: World, *, load_universal: bool = False) -> dict[str, Any]:
-    """DeepSpeed's config for a plan, with the recipe's own keys put over ours."""
+def engine_config(
+    plan: TrainingPlan, world: World, *, load_universal: bool = False
+) -> dict[str, Any]:
+    """DeepSpeed's config for a plan; `engine.deepspeed` overrides our keys."""
     settings = plan.recipe.engine
-    # DeepSpeed's Muon makes its update before clipping, which would then shrink the update.
-    is_theirs = plan.recipe.optimizer.kind == "muon" and settings.zero_stage > 0
+    # DeepSpeed's Muon computes its update before clipping, which would then shrink the update.
+    uses_deepspeed_muon = plan.recipe.optimizer.kind == "muon" and settings.zero_stage > 0
     zero: dict[str, Any] = {"stage": settings.zero_stage}
     if plan.recipe.optimizer.kind == "muon":
         zero["reduce_scatter"] = False  # Muon needs whole matrices
@@ -37,22 +39,25 @@ def engine_config(plan: Plan, world: World, *, load_universal: bool = False) -> 
         "train_micro_batch_size_per_gpu": plan.recipe.batch_size
         // (world.size * plan.micro_batches),
         "gradient_accumulation_steps": plan.micro_batches,
-        "gradient_clipping": 0.0 if is_theirs else settings.clip,
+        "gradient_clipping": 0.0 if uses_deepspeed_muon else settings.clip,
         "bf16": {"enabled": settings.precision == "bf16"},
         "zero_optimization": zero,
         "zero_allow_untested_optimizer": True,  # Muon, and torch's AdamW where weights are on CPU
-        "zero_force_ds_cpu_optimizer": False,  # theirs takes minutes to compile
-        "steps_per_print": 1 << 40,  # our log is enough
+        "zero_force_ds_cpu_optimizer": False,  # DeepSpeed's takes minutes to compile
+        "steps_per_print": 1 << 40,  # we write our own log
         "checkpoint": {"load_universal": load_universal},
     }
     return override(ours, settings.deepspeed)
 
 
 def make_engine(
-    learner: Learner, plan: Plan, world: World, newest: Checkpoint | None = None
+    learner: Learner, plan: TrainingPlan, world: World, newest: Checkpoint | None = None
 ) -> tuple[Any, list[float]]:
-    """Wrap a learner for training, with the state of a checkpoint if there is one; and the peak
-    learning rates of the optimiser's groups."""
+    """Wrap a learner in a DeepSpeed engine, with the state of a checkpoint if one is given.
+
+    Returns:
+        The engine, and the peak learning rate of each of the optimizer's groups.
+    """
     import deepspeed
 
     settings = plan.recipe.engine
@@ -66,8 +71,9 @@ def make_engine(
     optimizer = _optimizer(learner.backbone, parameters, plan.recipe.optimizer, settings)
     peaks = [group["lr"] for group in optimizer.param_groups]
     if settings.zero_stage == 3:
-        # Divided at once, so that no device need hold the whole; parameters lose their shapes, by
-        # which the optimiser has sorted them, and keep the type they have here.
+        # Partitioned before the engine is made, so that no device has to hold all weights. From
+        # here on parameters have lost their shapes, by which the optimizer has sorted them, and
+        # keep the dtype that they have now.
         if settings.precision == "bf16":
             for parameter in learner.parameters():
                 parameter.data = parameter.data.bfloat16()
@@ -86,24 +92,27 @@ def make_engine(
     return engine, peaks
 
 
-def is_regrouped(plan: Plan, world: World, newest: Checkpoint | None) -> bool:
-    """Were the states divided among another number of ranks than there are now?"""
+def is_regrouped(plan: TrainingPlan, world: World, newest: Checkpoint | None) -> bool:
+    """Whether a checkpoint's states are partitioned among another number of ranks than now.
+
+    Raises ValueError if the optimizer does not allow that.
+    """
     recipe = plan.recipe
     if not newest or not recipe.engine.zero_stage or newest.state.world_size == world.size:
         return False
     if recipe.optimizer.kind == "muon":
         raise ValueError(
-            f"this run began with {newest.state.world_size} ranks and now has {world.size}; with "
-            f"muon and zero_stage {recipe.engine.zero_stage} their number cannot change: go on "
+            f"this run started with {newest.state.world_size} ranks and now has {world.size}; with "
+            f"muon and zero_stage {recipe.engine.zero_stage} their number cannot change: continue "
             f"with {newest.state.world_size}"
         )
     return True
 
 
 def whole_weights(backbone: Backbone, world: World) -> dict[str, Tensor] | None:
-    """A model's weights on the first rank where ZeRO divides them; none where it does not."""
-    divided = [x for x in backbone.parameters() if hasattr(x, "ds_id")]
-    if not divided:
+    """A model's weights, gathered on the first rank, if ZeRO 3 partitions them; otherwise None."""
+    partitioned = [x for x in backbone.parameters() if hasattr(x, "ds_id")]
+    if not partitioned:
         return None
     from deepspeed.runtime.zero import GatheredParameters
 
@@ -119,9 +128,13 @@ def whole_weights(backbone: Backbone, world: World) -> dict[str, Tensor] | None:
 
 
 def save_model(
-    backbone: Backbone, path: Path, weights: Mapping[str, Tensor] | None, card: str, plan: Plan
+    backbone: Backbone,
+    path: Path,
+    weights: Mapping[str, Tensor] | None,
+    card: str,
+    plan: TrainingPlan,
 ) -> None:
-    """Write the model, or its adapter if that is what was trained."""
+    """Write the model, or its adapter if only that was trained."""
     recipe = plan.recipe
     if not (recipe.lora and recipe.start and has_adapter(backbone)):
         return save(backbone, path, tensors=weights, card=card)
@@ -138,7 +151,7 @@ def save_model(
 
 
 def recompute_blocks(backbone: Backbone) -> None:
-    """Keep only each block's input for the gradient, and compute the rest again."""
+    """Activation checkpointing: save only the input of each block, and recompute the rest."""
     for block in backbone.blocks:
         block.forward = _recomputed(block.forward)
 
@@ -158,7 +171,7 @@ def _optimizer(
 ) -> torch.optim.Optimizer:
     if config.kind == "adamw" or settings.zero_stage == 0:
         return make_optimizer(backbone, parameters, config)
-    # ZeRO flattens parameters; DeepSpeed's own Muon works on the matrices before that.
+    # ZeRO flattens parameters; DeepSpeed's own Muon updates the matrices before that.
     from deepspeed.runtime.zero.muon.muon_optimizer import MuonWithAuxAdam
 
     matrices, rest = split_parameters(backbone, parameters)

@@ -1,6 +1,6 @@
-"""Train on this machine, or on the hosts of a hostfile: sizes and calls DeepSpeed's launcher.
+"""Train on this machine or on the hosts of a hostfile, through DeepSpeed's launcher.
 
-Kill it anywhere and start it again: it goes on from its last checkpoint. SIGTERM and Ctrl-C save
+Kill it at any time and start it again: it resumes from its last checkpoint. SIGTERM and Ctrl-C save
 one first.
 
     remask train training/recipes/sudoku.yaml
@@ -50,12 +50,12 @@ def main(argv: list[str] | None = None) -> None:
     )
     add_arguments(parser)
     parser.add_argument("--ranks", type=int, help="processes on this machine (default: its GPUs)")
-    parser.add_argument("--hostfile", type=Path, help="machines to train on, as DeepSpeed reads it")
+    parser.add_argument("--hostfile", type=Path, help="machines to train on, in DeepSpeed's format")
     arguments = parser.parse_intermixed_args(argv)
     if arguments.ranks is not None and arguments.ranks < 1:
         parser.error(f"--ranks must be at least 1, got {arguments.ranks}")
     if arguments.hostfile and (arguments.ranks or not arguments.hostfile.is_file()):
-        parser.error("--hostfile must be a file, and says itself how many ranks a machine has")
+        parser.error("--hostfile must be a file; its slots take the place of --ranks")
     ranks = arguments.ranks or default_ranks()
     if arguments.dry_run:
         return dry_run(arguments, ranks)
@@ -112,27 +112,27 @@ def local(ranks: int) -> list[str]:
 
 
 def free_port() -> str:
-    """One that nobody on this machine listens on now."""
+    """A port of the loopback interface that is not in use."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return str(probe.getsockname()[1])
 
 
 def environment(ranks: int) -> dict[str, str]:
-    """The launcher's environment: whom ranks end with; on CPUs, which accelerator to take and the
-    cores of each rank."""
-    found = os.environ | {COMMAND: str(os.getpid())}
+    """The launcher's environment: the process that ranks end with and, on CPUs, the accelerator and
+    the threads of each rank."""
+    variables = os.environ | {COMMAND: str(os.getpid())}
     if not torch.cuda.is_available():
-        found.setdefault("DS_ACCELERATOR", "cpu")
-        found.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
-    return found
+        variables.setdefault("DS_ACCELERATOR", "cpu")
+        variables.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
+    return variables
 
 
 def launch(command: list[str], environment: dict[str, str], folder: RunFolder) -> int:
-    """Run `deepspeed` and return how the run ended; on a signal the ranks save and end.
+    """Run `deepspeed` and return an exit status; on a signal the ranks save and end.
 
-    DeepSpeed's own status is 0 too when a signal ended its launcher, so success is what the run has
-    written down itself: that it is finished, or was asked to stop and has saved.
+    DeepSpeed's own status is also 0 if a signal ended its launcher. So success means that the run
+    has recorded its outcome: it is finished, or was asked to stop and has saved.
     """
     beside = Path(sys.executable).with_name("deepspeed")
     deepspeed = str(beside) if beside.exists() else shutil.which("deepspeed")
@@ -168,8 +168,8 @@ def launch(command: list[str], environment: dict[str, str], folder: RunFolder) -
     if process.returncode > 0:
         return process.returncode
     print(
-        "remask train: the launcher was ended from outside, before the run was done; give the same "
-        "command again to go on",
+        "remask train: the launcher was killed before the run was done; give the same command "
+        "again to resume",
         file=sys.stderr,
     )
     return 128 - process.returncode if process.returncode else 1
@@ -191,7 +191,7 @@ def handling(signals: Iterable[int], handler: Callable[[int, Any], None]) -> Ite
 
 
 def ranks_of(command: int) -> list[psutil.Process]:
-    """The processes that train on this machine for the `remask train` of this process id."""
+    """The ranks on this machine that belong to the `remask train` of this process id."""
     return [
         x
         for x in psutil.process_iter()

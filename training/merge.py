@@ -1,4 +1,4 @@
-"""Add a LoRA adapter into the model it belongs to, and write a plain checkpoint.
+"""Merge a LoRA adapter into its base model, and write a plain checkpoint.
 
 remask merge runs/math/model runs/math/merged
 """
@@ -15,14 +15,16 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="remask merge", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("adapter", help="folder that training with LoRA wrote")
+    parser.add_argument("adapter", help="model folder of a LoRA run")
     parser.add_argument("output", help="folder for the merged model")
     arguments = parser.parse_args(argv)
     try:
         check_target(arguments.output)
         backbone = load(arguments.adapter)
         if not has_adapter(backbone):
-            raise CheckpointError(f"{arguments.adapter} is no adapter, but a whole model")
+            raise CheckpointError(
+                f"{arguments.adapter} is a whole model; give the model folder of a LoRA run"
+            )
         save(merge(backbone), arguments.output)
     except CheckpointError as error:
         fail("remask merge", 2, error)

@@ -1,61 +1,54 @@
-"""Optimisers and the schedule: matrices by Muon, everything else by AdamW.
+"""Optimizers and the learning-rate schedule: Muon for matrices, AdamW for everything else.
 
-Muon replaces a matrix's update by the nearest orthogonal one, so that all its directions learn at
-one pace. It is meant for the matrices within a model's blocks; embeddings, head, norms and biases
-stay with AdamW.
+Muon replaces a matrix's update by the nearest orthogonal matrix, so that all its directions learn
+at the same rate. It applies to the matrices within a model's blocks; embeddings, head, norms and
+biases are updated by AdamW.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
 from remask.models import Backbone
+from remask.models.ranges import Range, check_fields
 
-# A quintic that pulls singular values towards 1; its slope at 0 is steep, so that few rounds do.
+# A quintic that moves singular values towards 1; its slope at 0 is steep, so few iterations do.
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
-ROUNDS = 5
+ITERATIONS = 5
+_POSITIVE, _AT_LEAST_0, _SHARE = Range("(0, inf)"), Range("[0, inf)"), Range("[0, 1]")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """Which optimiser, how fast, and along which schedule."""
+    """The optimizer, its learning rates and their schedule."""
 
     kind: Literal["muon", "adamw"] = "muon"
-    """`muon` learns small models about ten times sooner; `adamw` is usual for pretrained ones."""
-    lr: float = 0.02
-    """Peak learning rate, Muon's or AdamW's."""
-    adamw_share: float = 0.15
-    """With `muon`, the learning rate of what AdamW holds, as a share of `lr`."""
-    momentum: float = 0.95
-    betas: tuple[float, float] = (0.9, 0.95)
-    weight_decay: float = 0.01
-    warmup: int = 50
+    """`muon` trains small models in about a tenth of the steps; `adamw` is usual for pretrained
+    ones."""
+    lr: Annotated[float, _POSITIVE] = 0.02
+    """Peak learning rate of `kind`."""
+    adamw_share: Annotated[float, _POSITIVE] = 0.15
+    """With `muon`, the learning rate of AdamW's parameters as a multiple of `lr`."""
+    momentum: Annotated[float, _SHARE] = 0.95
+    betas: Annotated[tuple[float, float], Range("[0, 1)")] = (0.9, 0.95)
+    weight_decay: Annotated[float, _AT_LEAST_0] = 0.01
+    warmup: Annotated[int, _AT_LEAST_0] = 50
     """Steps of linear warm-up."""
     decay: Literal["cosine", "linear", "constant"] = "cosine"
-    """How the rate falls from its peak towards `final_share` of it, where the last step ends."""
-    final_share: float = 0.0
+    """How the rate falls from its peak to `final_share` of it at the end of the last step."""
+    final_share: Annotated[float, _SHARE] = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("lr", "adamw_share"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"optimizer.{name} must be above 0, got {getattr(self, name)}")
-        for name in ("momentum", "final_share"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"optimizer.{name} must lie in [0, 1], got {getattr(self, name)}")
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"optimizer.betas must lie in [0, 1), got {self.betas}")
-        for name in ("weight_decay", "warmup"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"optimizer.{name} must be 0 or more, got {getattr(self, name)}")
+        check_fields(self, "optimizer.")
 
     def rate(self, step: int, steps: int) -> float:
-        """Share of the peak learning rate at a step of 0 .. steps - 1."""
+        """Learning rate at a step of 0 .. steps - 1, as a share of its peak."""
         warm = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
         done = max(0, step - self.warmup) / max(1, steps - self.warmup)
         match self.decay:
@@ -68,14 +61,14 @@ class OptimizerConfig:
         return warm * (self.final_share + (1 - self.final_share) * left)
 
     def steps_changed(self, steps: int, others: int, done: int) -> int:
-        """Of the first `done` steps, those whose rates differ between two numbers of steps."""
+        """Number of the first `done` steps whose rates differ between two totals of steps."""
         return sum(self.rate(x, steps) != self.rate(x, others) for x in range(done))
 
 
 def split_parameters(
     backbone: Backbone, parameters: Iterable[nn.Parameter]
 ) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """Trainable parameters as Muon's (matrices within the blocks) and AdamW's (all others)."""
+    """Split trainable parameters into Muon's, matrices within the blocks, and AdamW's, the rest."""
     inner = {
         id(module.weight)
         for module in backbone.blocks.modules()
@@ -91,7 +84,7 @@ def split_parameters(
 def make_optimizer(
     backbone: Backbone, parameters: Iterable[nn.Parameter], config: OptimizerConfig
 ) -> torch.optim.Optimizer:
-    """The optimiser of a config, its groups at their peak rates."""
+    """Make the optimizer of a config, its groups at their peak learning rates."""
     parameters = list(parameters)
     if config.kind == "adamw":
         decayed = [p for p in parameters if p.requires_grad and p.ndim >= 2]
@@ -108,7 +101,7 @@ def make_optimizer(
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon for the matrices and AdamW for the rest, as one optimiser with one state."""
+    """Muon for matrices and AdamW for the rest, as one optimizer with one state."""
 
     def __init__(
         self, matrices: list[nn.Parameter], rest: list[nn.Parameter], config: OptimizerConfig
@@ -139,12 +132,12 @@ class Muon(torch.optim.Optimizer):
         ahead = []
         for momentum, grad in zip(momenta, grads, strict=True):
             momentum.lerp_(grad, 1 - group["momentum"])
-            ahead.append(grad.lerp(momentum, group["momentum"]))  # Nesterov's look ahead
-        # Wide matrices of one size go through the iteration together, tall ones turned.
-        alike: dict[tuple[int, ...], list[int]] = defaultdict(list)
+            ahead.append(grad.lerp(momentum, group["momentum"]))  # Nesterov
+        # Matrices of one size are orthogonalised as one batch, tall ones transposed.
+        by_size: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for i, p in enumerate(parameters):
-            alike[tuple(sorted(p.shape))].append(i)
-        for indices in alike.values():
+            by_size[tuple(sorted(p.shape))].append(i)
+        for indices in by_size.values():
             wide = [_widen(ahead[i]) for i in indices]
             for i, update in zip(indices, orthogonalise(torch.stack(wide)), strict=True):
                 p = parameters[i]
@@ -179,14 +172,15 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:
-    """Bring the singular values of wide matrices [G, rows, columns] near 1, keeping their vectors.
+    """Move the singular values of wide matrices [G, rows, columns] close to 1, by Newton-Schulz.
 
-    Runs in bfloat16 on GPUs, where that is fast, and in float32 on CPUs, where it is not.
+    Singular vectors are kept. It runs in bfloat16 on GPUs and in float32 on CPUs, where bfloat16 is
+    slower.
     """
     a, b, c = NEWTON_SCHULZ
     x = matrices.to(torch.bfloat16 if matrices.is_cuda else torch.float32)
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
-    for _ in range(ROUNDS):
+    for _ in range(ITERATIONS):
         gram = x @ x.mT
         x = a * x + torch.baddbmm(gram, gram, gram, beta=b, alpha=c) @ x
     return x.to(matrices.dtype)

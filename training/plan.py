@@ -1,4 +1,4 @@
-"""All that can be known, and refused, before anything expensive starts."""
+"""Everything that can be checked before anything expensive starts."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -22,16 +22,18 @@ from remask.training.world import World
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A recipe and what it comes to, on its data and with so many ranks."""
+class TrainingPlan:
+    """A recipe, resolved for its data and a number of ranks."""
 
     recipe: TrainRecipe
     train: ShardSet
     held_out: ShardSet | None
     steps: int
+    """Total number of updates."""
     micro_batches: int
-    """Parts that each rank's rows of a batch come in."""
+    """Micro-batches per rank and update."""
     horizon: int
+    """T of the trajectories."""
 
     @cached_property
     def order(self) -> Order:
@@ -40,12 +42,12 @@ class Plan:
 
     @cached_property
     def start(self) -> str | None:
-        """Fingerprint of the checkpoint that is trained on."""
+        """Fingerprint of the checkpoint that the run starts from, if any."""
         return fingerprint(self.recipe.start) if self.recipe.start else None
 
     @property
     def content(self) -> dict[str, Any]:
-        """What the outcome depends on, data and start included."""
+        """The settings that the result depends on, with the fingerprints of data and checkpoint."""
         return {**self.recipe.content, "data": self.train.fingerprint, "start": self.start}
 
     def max_chunks(self, vocab_size: int, world: World) -> int:
@@ -54,7 +56,7 @@ class Plan:
         return num_chunks(rows * max(self.train.table["longest"]), vocab_size)
 
     def make_backbone(self) -> Backbone:
-        """The model to train: the same weights on every rank and every launch."""
+        """Make the model to train, with the same weights on every rank and every launch."""
         recipe = self.recipe
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
@@ -72,23 +74,28 @@ class Plan:
         return dataclasses.replace(history, variant="none")
 
 
-def make_plan(recipe: TrainRecipe, world: World, *, has_weights: bool = True) -> Plan:
-    """Read what the recipe names and check that it fits together.
+def make_plan(recipe: TrainRecipe, world: World, *, has_weights: bool = True) -> TrainingPlan:
+    """Read the recipe's data and model, and check that they fit together.
 
-    Without `has_weights`, config.json is enough of a checkpoint to start from.
+    Args:
+        recipe: What to train.
+        world: The ranks, of which this is one.
+        has_weights: False if the checkpoint to start from may consist of config.json alone.
 
-    Raises ValueError, saying what does not fit and what to do.
+    Raises:
+        ValueError: They do not fit together.
+        StorageError: The data set cannot be read.
     """
     if recipe.start and is_adapter(Path(recipe.start)):
         raise ValueError(
-            f"start {recipe.start} is an adapter; make a model of it first with `remask merge`"
+            f"start {recipe.start} is an adapter; merge it into its base first with `remask merge`"
         )
     check_deepspeed(recipe.engine)
     train = ShardSet(recipe.shards, "train")
     held_out = None
     if recipe.held_out.every and "held_out" in train.splits:
         held_out = ShardSet(recipe.shards, "held_out")
-    plan = Plan(
+    plan = TrainingPlan(
         recipe,
         train,
         held_out,
@@ -102,10 +109,10 @@ def make_plan(recipe: TrainRecipe, world: World, *, has_weights: bool = True) ->
 
 
 def micro_batch_size(recipe: TrainRecipe, ranks: int) -> int:
-    """Rows that each of so many ranks takes at once; ValueError if that leaves a remainder."""
-    per_rank, left = divmod(recipe.batch_size, ranks)
+    """Rows per forward pass of each rank; ValueError if the batch does not divide evenly."""
+    per_rank, remainder = divmod(recipe.batch_size, ranks)
     micro = recipe.engine.micro_batch_size or per_rank or 1
-    if left or per_rank % micro:
+    if remainder or per_rank % micro:
         raise ValueError(
             f"batch_size {recipe.batch_size} must be a multiple of ranks × micro_batch_size "
             f"({ranks} × {micro})"
@@ -114,15 +121,15 @@ def micro_batch_size(recipe: TrainRecipe, ranks: int) -> int:
 
 
 def outline_start(start: str, *, check: bool) -> Backbone:
-    """The model that a recipe starts from, without its weights."""
+    """Build the model that a recipe starts from on the meta device, without weights."""
     try:
         return outline(start, check=check)
     except ValueError as error:
         raise ValueError(f"start: {error}") from error
 
 
-def _check_model(plan: Plan, *, has_weights: bool) -> None:
-    """Does the data set's vocabulary belong to the model?"""
+def _check_model(plan: TrainingPlan, *, has_weights: bool) -> None:
+    """Raise ValueError unless the rows' lengths, vocabulary and horizon fit the model."""
     recipe = plan.recipe
     if recipe.start is None:
         with torch.device("meta"):
@@ -131,23 +138,23 @@ def _check_model(plan: Plan, *, has_weights: bool) -> None:
         backbone = outline_start(recipe.start, check=has_weights)
     if recipe.objective.drops_conditions:
         edit_layout(backbone, "objective.text_dropout or image_dropout")
-    both = [x for x in (plan.train, plan.held_out) if x is not None]
-    longest = max(n for x in both for n in x.table["longest"])
+    splits = [x for x in (plan.train, plan.held_out) if x is not None]
+    longest = max(n for x in splits for n in x.table["longest"])
     if backbone.max_length is not None and longest > backbone.max_length:
         raise ValueError(
             f"{plan.train.uri} has rows of {longest} tokens, the model takes "
             f"{backbone.max_length}; build shards with source.max_length {backbone.max_length}"
         )
-    for shards in both:
-        facts = {
+    for shards in splits:
+        checks = {
             "vocab_size": (backbone.vocab_size, backbone.fits(shards.shared_value("vocab_size"))),
             "mask_id": (backbone.mask_id, backbone.mask_id == shards.shared_value("mask_id")),
         }
-        for name, (mine, is_right) in facts.items():
-            if not is_right:
+        for name, (of_model, fits) in checks.items():
+            if not fits:
                 raise ValueError(
-                    f"{shards.uri} has {name} {shards.shared_value(name)}, the model {mine}; train "
-                    "a model of the data's vocabulary, or build shards for this model"
+                    f"{shards.uri} has {name} {shards.shared_value(name)}, the model {of_model}; "
+                    "train a model with the data's vocabulary, or build shards for this model"
                 )
         if shards.shared_value("horizon") != plan.horizon:
             raise ValueError(

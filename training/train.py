@@ -1,6 +1,6 @@
-"""Trajectory shards → a model that revises, one rank of it: DeepSpeed's launcher starts this.
+"""Trajectory shards → a model that revises. DeepSpeed's launcher starts this on every rank.
 
-Kill it anywhere and start it again: it goes on from its last checkpoint as if nothing had happened.
+Kill it at any time and start it again: it resumes from its last checkpoint.
 
     remask train training/recipes/sudoku.yaml                        # sized for this machine
     deepspeed --module remask.training.train training/recipes/sudoku.yaml
@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="print the resolved recipe, the plan and the memory of a rank; of a checkpoint to\n"
-        "start from, config.json is enough",
+        help="print the resolved recipe, the plan and the memory of a rank; needs only the\n"
+        "config.json of a checkpoint to start from",
     )
     parser.add_argument(
         "--length", type=int, help="with --dry-run: tokens of a row, if shards are not built yet"
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def dry_run(arguments: argparse.Namespace, ranks: int) -> None:
-    """Print what would be done on so many ranks; exit 2 for a wrong request."""
+    """Print what would be done on a number of ranks; exit 2 for a wrong request."""
     from remask.training.dry_run import Machine, describe
 
     try:
@@ -81,7 +81,7 @@ def refuse_planning(arguments: argparse.Namespace) -> None:
     for option in ("length", "gpu_memory"):
         if getattr(arguments, option) is not None:
             name = f"--{option.replace('_', '-')}"
-            _exit(2, ValueError(f"{name} is for --dry-run; add it, or leave {name} out"))
+            _exit(2, ValueError(f"{name} is for --dry-run; add that, or leave {name} out"))
 
 
 def run(path: str, overrides: list[str]) -> None:

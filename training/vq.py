@@ -1,6 +1,6 @@
-"""Pictures → an image tokeniser of our own, by a short plain loop in one process.
+"""Pictures → our own image tokenizer, by a short training loop in one process.
 
-A run that was killed leaves nothing and starts anew; one that is done is left as it is.
+A killed run leaves nothing and starts from the beginning; a finished one is left as it is.
 
     remask vq training/recipes/shapes_vq.yaml
     python -m remask.training.vq training/recipes/emoji_vq.yaml pairs.folder=my/pngs
@@ -12,12 +12,13 @@ import json
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from remask.models import PatchVQConfig, save_tokenizer
 from remask.models.checkpoints.folder import check_replaceable
+from remask.models.ranges import Range, check_fields
 from remask.pipeline.edits import EditPairs, EmojiPairs, FilePairs, ShapePairs
 from remask.pipeline.edits.images import ImageError
 from remask.pipeline.runtime.command import main_for
@@ -32,32 +33,26 @@ SCORES, TOKENIZER = "scores.json", "tokenizer"
 
 @dataclass(frozen=True, kw_only=True)
 class VQRecipe:
-    """From pictures to an image tokeniser."""
+    """From pictures to an image tokenizer."""
 
     output: str = field(metadata=PLACE)
     """Folder of the run."""
     pairs: ShapePairs | EmojiPairs | FilePairs
-    """Edits whose pictures are learned, before and after."""
-    num_pairs: int = 2000
-    """Training pairs read, evenly spread over all there are; fewer where there are fewer."""
-    num_held_out: int = 100
-    """Held-out pairs that the result is scored on."""
+    """Image edits; pictures before and after the edit are training data."""
+    num_pairs: Annotated[int, Range("[1, inf)")] = 2000
+    """Limit of training pairs, chosen at equal distances in the training split."""
+    num_held_out: Annotated[int, Range("[0, inf)")] = 100
+    """Limit of held-out pairs that the result is scored on."""
     tokenizer: PatchVQConfig = field(default_factory=PatchVQConfig)
     learning: LearnConfig = field(default_factory=LearnConfig)
-    seed: int = 0
+    seed: Annotated[int, Range("[0, 2^63)")] = 0
 
     def __post_init__(self) -> None:
-        if self.num_pairs < 1 or self.num_held_out < 0:
-            raise ValueError(
-                "num_pairs must be at least 1 and num_held_out at least 0, got "
-                f"{self.num_pairs}, {self.num_held_out}"
-            )
-        if not 0 <= self.seed < 1 << 63:
-            raise ValueError(f"seed must lie in 0 .. 2^63 - 1, got {self.seed}")
+        check_fields(self)
         if "://" in self.output:
             raise ValueError(f"output must be a folder on a file system, got {self.output}")
         if self.pairs.size is None:
-            raise ValueError("pairs.shape must be one: a tokeniser learns from one size")
+            raise ValueError("pairs.shape must be set; a tokenizer is trained on one size")
         height, width = self.pairs.size
         if height % self.tokenizer.patch or width % self.tokenizer.patch:
             raise ValueError(
@@ -67,12 +62,12 @@ class VQRecipe:
 
     @property
     def content(self) -> dict[str, Any]:
-        """What the outcome depends on."""
+        """The settings that the result depends on, and a hash of the data."""
         return without_places(self) | {"data": self.pairs.data_hash()}
 
 
 def train_tokenizer(recipe: VQRecipe) -> Summary:
-    """Learn the tokeniser of a recipe, unless it is there."""
+    """Train the tokenizer of a recipe, unless it exists."""
     folder = Path(recipe.output)
     claim(Storage(str(folder)), recipe.content)
     meter = Meter("vq", recipe.learning.steps, counts="cells")
@@ -104,24 +99,24 @@ def train_tokenizer(recipe: VQRecipe) -> Summary:
         scores["psnr_held_out"] = round(psnr(tokenizer, held_out), 3)
         scores["codes_used"] = len(tokenizer.encode(to_images(held_out)).unique())
     (folder / SCORES).write_text(json.dumps(scores, indent=2) + "\n")
-    save_tokenizer(tokenizer, folder / TOKENIZER)  # last, for it says that all is done
+    save_tokenizer(tokenizer, folder / TOKENIZER)  # last: its existence means that the run is done
     return meter.summary(recipe.learning.steps, f"{folder / TOKENIZER} {json.dumps(scores)}")
 
 
-def read_pictures(pairs: EditPairs, split: str, most: int) -> tuple[Pictures, int]:
-    """Both pictures of some pairs, and how many pairs could not be read."""
+def read_pictures(pairs: EditPairs, split: str, limit: int) -> tuple[Pictures, int]:
+    """Read both pictures of up to `limit` pairs, and count the pairs that cannot be read."""
     total = pairs.num_pairs().get(split, 0)
-    found, unreadable = [], 0
-    for number in np.unique(np.linspace(0, total - 1, min(most, total)).astype(int)):
+    pictures, unreadable = [], 0
+    for number in np.unique(np.linspace(0, total - 1, min(limit, total)).astype(int)):
         try:
             pair = pairs.pair(split, int(number))
         except ImageError:
             unreadable += 1
             continue
-        found += [pair.source, pair.target]
-    if not found:
+        pictures += [pair.source, pair.target]
+    if not pictures:
         raise ValueError(f"pairs has no readable picture in {split}; {unreadable} are unreadable")
-    return np.stack(found), unreadable
+    return np.stack(pictures), unreadable
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The ranks of a run: who we are, on which device, and how to agree on numbers."""
+"""The ranks of a run: this process's rank and device, and collective operations."""
 
 import os
 import socket
@@ -11,16 +11,16 @@ from torch import Tensor
 from torch.distributed import HashStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 JOIN_TIMEOUT = timedelta(minutes=30)
-"""For the first rank, which looks at data and weights before the others are let in."""
+"""How long ranks wait for the first one, which checks data and weights before it joins."""
 
 
 class TrainingError(RuntimeError):
-    """Training cannot go on; the message says why and what to do."""
+    """Training cannot continue; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
 class World:
-    """One process among those the launcher started; alone when none did."""
+    """One process of those that the launcher started. Defaults to a single rank."""
 
     rank: int
     size: int
@@ -29,7 +29,7 @@ class World:
 
     @staticmethod
     def from_environment() -> "World":
-        """As the launcher's variables say."""
+        """Read the launcher's environment variables."""
         size = int(os.environ.get("WORLD_SIZE", "1"))
         return World(
             rank=int(os.environ.get("RANK", "0")),
@@ -49,18 +49,18 @@ class World:
         return self.rank == 0
 
     def join(self) -> None:
-        """Meet the other ranks, once. On one machine they talk over loopback only."""
+        """Join the process group. Ranks of one machine communicate over loopback only."""
         if torch.distributed.is_initialized():
             return
-        # Set before DeepSpeed is imported; its shared-memory op is compiled for minutes and serves
-        # inference alone.
+        # Set before DeepSpeed is imported. Its shared-memory op takes minutes to compile and is for
+        # inference only.
         if self.device.type == "cpu":
             os.environ.setdefault("DS_ACCELERATOR", "cpu")
             if "OMP_NUM_THREADS" not in os.environ:
                 torch.set_num_threads(max(1, (os.cpu_count() or 1) // self.local_size))
         else:
             torch.cuda.set_device(self.device)
-        os.environ.setdefault("LOCAL_RANK", str(self.local_rank))  # DeepSpeed looks for it
+        os.environ.setdefault("LOCAL_RANK", str(self.local_rank))  # which DeepSpeed reads
         import deepspeed
         from deepspeed.ops import __compatible_ops__ as compatible
 
@@ -74,7 +74,7 @@ class World:
         deepspeed.init_distributed(backend, auto_mpi_discovery=False, verbose=False)
 
     def _store(self) -> Store:
-        """Where the ranks of one machine meet: a port of its loopback interface."""
+        """The rendezvous of the ranks of one machine: a port of its loopback interface."""
         if self.size == 1:
             return HashStore()
         port = int(os.environ.get("MASTER_PORT", "29500"))
@@ -100,6 +100,7 @@ class World:
         )
 
     def leave(self) -> None:
+        """Leave the process group, if joined."""
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
 
@@ -111,13 +112,14 @@ class World:
         return values.cpu()
 
     def gather(self, value: Any) -> list[Any]:
-        """Everyone's value, on every rank."""
+        """The values of all ranks, on every rank."""
         if self.size == 1:
             return [value]
-        found: list[Any] = [None] * self.size
-        torch.distributed.all_gather_object(found, value)
-        return found
+        values: list[Any] = [None] * self.size
+        torch.distributed.all_gather_object(values, value)
+        return values
 
     def wait(self) -> None:
+        """Wait until all ranks get here."""
         if self.size > 1:
             torch.distributed.barrier()

@@ -19,7 +19,7 @@ from remask.infra.boards import show_revision
 from remask.infra.cli import VERBS, main
 from remask.models import Action, Revision, SudokuConfig, SudokuMDM, save
 from remask.models.decoding.revision import RevisionStats
-from remask.training.run.folder import Outcome, RunFolder
+from remask.training.run.folder import RunFolder, RunOutcome
 from tests.places import ROOT
 
 BOARD = "1234341221434321"
@@ -336,7 +336,7 @@ def test_training_that_was_stopped_ends_a_run_though_its_stage_ends_well(tmp_pat
     ran = {}
     for step in (5, 10):
         RunFolder(tmp_path / "run").path.mkdir(exist_ok=True)
-        RunFolder(tmp_path / "run").record(Outcome(step, 10, None, "run"))
+        RunFolder(tmp_path / "run").record(RunOutcome(step, 10, None, "run"))
         ran[step] = subprocess.run(command, capture_output=True, text=True)
     assert ran[5].returncode == 130
     assert "2 of 2" not in ran[5].stderr

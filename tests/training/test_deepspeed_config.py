@@ -45,5 +45,7 @@ def test_the_command_says_so_in_a_line(option, tmp_path, capfd):
         main([str(path), "engine.deepspeed.aio=[1]", *option])
     printed = capfd.readouterr()
     assert printed.out == ""
-    assert printed.err.splitlines()[-1].startswith("remask train: engine.deepspeed: DeepSpeed does")
+    assert printed.err.splitlines()[-1].startswith(
+        "remask train: engine.deepspeed: DeepSpeed refuses"
+    )
     assert not (tmp_path / "run").exists()

@@ -174,7 +174,7 @@ def test_a_request_that_does_not_fit_is_refused_in_one_line(boards, tmp_path, ca
         ("model.side=9",): "has vocab_size 5, the model 10",
         ("model=null", f"start={tmp_path}/other"): "has vocab_size 5, the model 10",
         ("model=null", f"start={tmp_path}/none"): "there is no checkpoint folder at",
-        (f"start={tmp_path}/other",): "give either a model to begin anew or a checkpoint",
+        (f"start={tmp_path}/other",): "give either model, for a new backbone, or start",
         ("batch_size=15", "engine.micro_batch_size=4"): "multiple of ranks × micro_batch_size (1",
         ("engine.precision=bf16",): "bf16 needs zero_stage 1 or more",
         ("engine.offload=all", "engine.zero_stage=2"): "offload all needs zero_stage 3",
@@ -182,7 +182,7 @@ def test_a_request_that_does_not_fit_is_refused_in_one_line(boards, tmp_path, ca
         (f"output={tmp_path}/file/below",): "cannot write to output",
         ("output=s3://bucket/run",): "output must be a folder on a file system",
         ("model=null", f"start={tmp_path}/damaged"): "is damaged or not safetensors",
-        ("model=null", f"start={tmp_path}/adapter"): "is an adapter; make a model of it first",
+        ("model=null", f"start={tmp_path}/adapter"): "is an adapter; merge it into its base first",
         ("engine.deepspeed.train_batch_size=4",): "['train_batch_size'] follow from the recipe",
         ("engine.deepspeed.zero_optimization.stage=2",): "['zero_optimization.stage'] follow",
         ("lora.rank=2",): "lora needs a checkpoint to start from",
@@ -217,7 +217,7 @@ def test_rows_longer_than_the_model_takes_are_refused(tmp_path, capsys):
 
 def test_another_live_run_in_the_folder_is_left_alone(boards, tmp_path, capsys):
     path = write_recipe(tmp_path, "busy", boards)
-    with RunFolder(tmp_path / "busy").held():
+    with RunFolder(tmp_path / "busy").locked():
         status, line = refused(capsys, path)
     assert status == 2
     assert f"another run (process {os.getpid()} on" in line
@@ -258,5 +258,5 @@ def test_what_only_a_dry_run_heeds_is_refused_without_one(boards, tmp_path, caps
     path = write_recipe(tmp_path, "wet", boards, steps=1)
     with pytest.raises(SystemExit, match="2"):
         main([path, option, "80"])
-    assert f"{option} is for --dry-run; add it, or leave {option} out" in capsys.readouterr().err
+    assert f"{option} is for --dry-run; add that, or leave {option} out" in capsys.readouterr().err
     assert not (tmp_path / "wet").exists()

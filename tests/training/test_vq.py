@@ -61,7 +61,7 @@ def test_entries_that_stand_for_nothing_move(dead_below, finds_all):
     generator = torch.Generator().manual_seed(0)
     for _ in range(400):
         codes = torch.cdist(vectors.flatten(0, 1), entries).argmin(-1)
-        book.follow(vectors, codes, generator)
+        book.update(vectors, codes, generator)
     assert (len(codes.unique()) == 4) == finds_all
 
 
@@ -113,7 +113,7 @@ def test_pairs_without_a_held_out_one_will_do(recipe, tmp_path):
     ("override", "message"),
     [
         ("tokenizer.patch=5", "32 × 32 pixels do not divide into cells of 5"),
-        ("learning.steps=0", "steps and batch_size must be at least 1, got 0"),
+        ("learning.steps=0", "learning.steps must be at least 1, got 0"),
         ("learning.codebook_decay=1.0", r"codebook_decay must lie in [0, 1), got 1.0"),
         ("tokenizer.reach=3", "reach must be at most blocks"),
         ("num_pairs=0", "num_pairs must be at least 1"),

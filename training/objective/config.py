@@ -6,8 +6,8 @@ from typing import Annotated
 from remask.models.ranges import Range, check_fields
 from remask.training.objective.objective import OBJECTIVES
 
-_NonNegative = Range("[0, inf)")
-_Share = Range("[0, 1]")
+_AT_LEAST_0 = Range("[0, inf)")
+_SHARE = Range("[0, 1]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,19 +20,19 @@ class ObjectiveConfig:
     floor: Annotated[float, Range("(0, 1)")] = 1e-8
     """ε, the lower limit of probabilities: a position costs at most -log ε ≈ 18.4. The gradient is
     that of the loss without the limit, since a pretrained model starts with p(MASK) below ε."""
-    edit_weight: Annotated[float, _NonNegative] = 1.0
+    edit_weight: Annotated[float, _AT_LEAST_0] = 1.0
     """Weight of positions that move in their trajectory; positions that keep their target have
     weight 1."""
-    unlikelihood_weight: Annotated[float, _NonNegative] = 0.0
+    unlikelihood_weight: Annotated[float, _AT_LEAST_0] = 0.0
     """Weight of -log(1 - p(MASK)) at positions that keep their target; for image edits."""
-    ordering_weight: Annotated[float, _NonNegative] = 0.0
+    ordering_weight: Annotated[float, _AT_LEAST_0] = 0.0
     """Weight of max(0, margin - log p(target) + log p(w)) at masked positions that were wrong,
     where w is the last token that the position rejected."""
-    ordering_margin: Annotated[float, _NonNegative] = 1.0
+    ordering_margin: Annotated[float, _AT_LEAST_0] = 1.0
     """The margin of the ordering term, in nats."""
-    text_dropout: Annotated[float, _Share] = 0.0
+    text_dropout: Annotated[float, _SHARE] = 0.0
     """Share of rows whose instruction is dropped, for classifier-free guidance of image edits."""
-    image_dropout: Annotated[float, _Share] = 0.0
+    image_dropout: Annotated[float, _SHARE] = 0.0
     """Share of rows whose source image is dropped."""
 
     def __post_init__(self) -> None:

@@ -1,1 +1,1 @@
-"""The folder of a run: checkpoints, logs, locks, how it ended."""
+"""The folder of a run: checkpoints, resuming, logs, locks, and how the run ended."""

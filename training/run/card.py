@@ -1,15 +1,15 @@
-"""The model card: what a checkpoint is, where it comes from, how it did."""
+"""The model card: what a checkpoint is, how it was trained, and its scores."""
 
 import json
 
 from remask.pipeline.runtime.provenance import provenance
 from remask.training.objective import OBJECTIVES
-from remask.training.plan import Plan
+from remask.training.plan import TrainingPlan
 from remask.training.run.checkpoint import State
 
 
-def model_card(plan: Plan, state: State, scores: dict[str, float] | None) -> str:
-    """A README in Markdown."""
+def model_card(plan: TrainingPlan, state: State, scores: dict[str, float] | None) -> str:
+    """The model's README.md."""
     recipe = plan.recipe
     parts = [
         f"# {recipe.output.rstrip('/').rsplit('/', 1)[-1]}",

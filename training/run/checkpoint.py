@@ -1,9 +1,8 @@
-"""A checkpoint of a run: where it stands, and that every file is as it was written.
+"""A checkpoint of a run: its state, and the checksums of its files.
 
-model/                          the model so far: `models.load` reads it
-deepspeed/                      optimiser and engine state, to go on from
-state.json                      step and scores; size and SHA-256 of every other file, and of
-                                what it says itself
+model/          the model at this step, which `remask.load` reads
+deepspeed/      optimizer and engine state, to resume from
+state.json      step and scores; size and SHA-256 of every other file, and a SHA-256 of its own
 """
 
 import hashlib
@@ -11,41 +10,38 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from remask.models.checkpoints.folder import flush, sha256_of
 from remask.models.config import from_mapping
+from remask.models.ranges import Range, check_fields
 
 STATE = "state.json"
 
 
 @dataclass(frozen=True)
 class State:
-    """Where a checkpoint stands."""
+    """The position of a run."""
 
-    step: int
+    step: Annotated[int, Range("[0, inf)")]
     """Updates done."""
-    world_size: int
-    num_skipped: int = 0
-    """Micro-batches left out as spikes."""
+    world_size: Annotated[int, Range("[1, inf)")]
+    num_skipped: Annotated[int, Range("[0, inf)")] = 0
+    """Micro-batches skipped as spikes."""
     recent_losses: tuple[float, ...] = ()
-    """What a spike is measured by."""
+    """Losses that the next one is compared with, to detect spikes."""
     tally: tuple[float, ...] = ()
-    """Sums over steps that no line of the log has yet."""
+    """Sums over the steps since the last line of the log."""
     scores: dict[str, float] | None = None
-    """Of the held-out decode at this step."""
+    """Scores of the held-out decode at this step, if there was one."""
 
     def __post_init__(self) -> None:
-        if self.step < 0 or self.world_size < 1 or self.num_skipped < 0:
-            raise ValueError(
-                "step and num_skipped must be at least 0 and world_size at least 1, got "
-                f"{self.step}, {self.num_skipped}, {self.world_size}"
-            )
+        check_fields(self)
 
 
 @dataclass(frozen=True)
 class SavedFile:
-    """A file as it was written."""
+    """Size and checksum of a file as it was written."""
 
     size: int
     sha256: str
@@ -57,20 +53,22 @@ class _Record:
 
     state: State
     files: dict[str, SavedFile]
-    """By path below the checkpoint."""
+    """By path relative to the checkpoint."""
     sha256: str
-    """Of the two above."""
+    """Checksum of the two fields above."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
+    """A checkpoint on disk, whose files exist with their sizes."""
+
     path: Path
     state: State
     files: dict[str, SavedFile]
 
     @property
-    def rank(self) -> tuple[float, float]:
-        """Better ones are higher: more rows exact, then a lower loss."""
+    def quality(self) -> tuple[float, float]:
+        """Sort key, higher for better checkpoints: by exact rows, then by loss."""
         scores = self.state.scores or {}
         return scores.get("exact", -1.0), -scores.get("loss", float("inf"))
 
@@ -80,7 +78,7 @@ class Checkpoint:
         return sum(x.size for x in self.files.values())
 
     def faults(self, part: int = 0, parts: int = 1) -> list[str]:
-        """Read one of so many parts of the files, and name those that are not as written."""
+        """Verify one of `parts` shares of the files, and describe those that are damaged."""
         names = sorted(self.files)[part::parts]
         try:
             sums = sha256_of([self.path / name for name in names])
@@ -91,13 +89,13 @@ class Checkpoint:
 
 
 def files_of(folder: Path) -> list[str]:
-    """Paths of a checkpoint's files below its folder, but for state.json."""
-    below = (x for x in folder.rglob("*") if x.is_file() and x != folder / STATE)
-    return sorted(str(x.relative_to(folder)) for x in below)
+    """Relative paths of a checkpoint's files, except state.json."""
+    files = (x for x in folder.rglob("*") if x.is_file() and x != folder / STATE)
+    return sorted(str(x.relative_to(folder)) for x in files)
 
 
 def seal(folder: Path, names: Sequence[str]) -> dict[str, SavedFile]:
-    """Flush files to the disk, and note their sizes and checksums."""
+    """Flush files to the disk, and return their sizes and checksums."""
     paths = [folder / name for name in names]
     for path in paths:
         flush(path)
@@ -109,7 +107,7 @@ def seal(folder: Path, names: Sequence[str]) -> dict[str, SavedFile]:
 
 
 def write_state(folder: Path, state: State, files: dict[str, SavedFile]) -> None:
-    """Write state.json, and flush it and the folder's names to the disk."""
+    """Write state.json, and flush it and all directories to the disk."""
     values = {"state": asdict(state), "files": {k: asdict(x) for k, x in files.items()}}
     (folder / STATE).write_text(json.dumps({**values, "sha256": _digest(values)}))
     flush(folder / STATE)
@@ -118,9 +116,12 @@ def write_state(folder: Path, state: State, files: dict[str, SavedFile]) -> None
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """A checkpoint whose files are there, at their sizes; ValueError, saying what is wrong, if not.
+    """Read a checkpoint's state, and check that its files exist with their sizes.
 
-    What the files hold is for `faults` to check.
+    `Checkpoint.faults` verifies their contents.
+
+    Raises:
+        ValueError: The checkpoint is incomplete or damaged.
     """
     record = _read_record(folder / STATE)
     sizes = {name: (folder / name).stat().st_size for name in files_of(folder)}
@@ -154,6 +155,6 @@ def _digest(values: dict[str, Any]) -> str:
 
 
 def _short(error: Exception) -> str:
-    """An error about values that may be of any length."""
+    """The first line of an error, cut to 200 characters, since it may quote long values."""
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     return text if len(text) <= 200 else f"{text[:200]}…"

@@ -1,10 +1,10 @@
-"""The state of DeepSpeed's engine on disk: optimiser, counters, its copy of the weights.
+"""The state of DeepSpeed's engine on disk: optimizer, counters, its copy of the weights.
 
-DeepSpeed writes pickles, which can run any code when they are read. Here they are read as data
-alone: torch's restricted unpickler makes tensors, numbers, containers and the few plain classes
-named below, and refuses everything else. So a run that came from elsewhere may be gone on with.
+DeepSpeed writes pickles, which can execute any code when they are loaded. Here they are loaded as
+plain data: torch's restricted unpickler creates tensors, numbers, containers and the few classes
+named below, and refuses everything else. So a downloaded run can be resumed safely.
 
-    python -m remask.training.run.engine_state SOURCE TARGET    # joins the states of several ranks
+    python -m remask.training.run.engine_state SOURCE TARGET    # merges the states of several ranks
 """
 
 import argparse
@@ -28,18 +28,18 @@ TAG, UNIVERSAL = "deepspeed", "universal"
 
 
 def save_state(engine: Any, folder: Path) -> None:
-    """Write the engine's state; every rank takes part."""
+    """Write the engine's state; all ranks must call this."""
     engine.save_checkpoint(str(folder), tag=TAG, save_latest=False, exclude_frozen_parameters=True)
 
 
 def load_state(engine: Any, newest: Checkpoint, world: World, *, universal: bool) -> None:
-    """Read what `save_state` wrote; `universal` if among another number of ranks."""
+    """Load what `save_state` wrote; with `universal`, for another number of ranks."""
     folder, tag = newest.path, TAG
     if universal:
-        # States divided among ranks are first put together, to be divided anew.
+        # The states of all ranks are merged, to be partitioned again.
         folder, tag = newest.path.with_name(f".{newest.path.name}.{UNIVERSAL}"), UNIVERSAL
         if world.is_first:
-            _put_together(newest.path / TAG, folder / tag)
+            _merge_states(newest.path / TAG, folder / tag)
         world.wait()
     read_data_only()
     try:
@@ -50,19 +50,19 @@ def load_state(engine: Any, newest: Checkpoint, world: World, *, universal: bool
         raise TrainingError(_refusal(folder / tag, str(error))) from error
     if path is None:
         raise TrainingError(f"DeepSpeed could not read {folder / tag}; remove that checkpoint")
-    if universal:  # it gives all parameters one counter, which each of them would then advance
+    if universal:  # all parameters share one counter, which each of them would advance
         for state in engine.optimizer.optimizer.state.values():
             if isinstance(state.get("step"), Tensor):
                 state["step"] = state["step"].clone()
 
 
 def read_data_only() -> None:
-    """Let `torch.load` make data and nothing else in this process, whoever calls it."""
+    """Restrict `torch.load` to plain data in this process, whoever calls it."""
     from deepspeed.runtime.fp16.loss_scaler import LossScaler
     from deepspeed.runtime.zero.config import ZeroStageEnum
     from deepspeed.utils.tensor_fragment import fragment_address
 
-    # DeepSpeed asks for `weights_only=False` everywhere; the first variable goes over that.
+    # DeepSpeed passes `weights_only=False` everywhere; the first variable overrides that.
     os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
     os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
     add_safe_globals([LossScaler, ZeroStageEnum, fragment_address])
@@ -70,12 +70,14 @@ def read_data_only() -> None:
 
 def _refusal(folder: Path, reason: str) -> str:
     unsafe = re.search(r"GLOBAL (\S+)", reason)
-    what = f"names {unsafe[1]}, which could run code" if unsafe else "is not what DeepSpeed writes"
-    return f"{folder} {what}; its state is read as data alone: remove that checkpoint"
+    what = (
+        f"names {unsafe[1]}, which could execute code" if unsafe else "is not what DeepSpeed writes"
+    )
+    return f"{folder} {what}; only plain data is loaded: remove that checkpoint"
 
 
-def _put_together(source: Path, target: Path) -> None:
-    """In a process of its own: DeepSpeed forks there, and a fork of a rank would keep its lock."""
+def _merge_states(source: Path, target: Path) -> None:
+    """Merge in a new process: DeepSpeed forks, and a fork of a rank would keep the run's lock."""
     shutil.rmtree(target, ignore_errors=True)
     done = subprocess.run(
         [sys.executable, "-m", "remask.training.run.engine_state", str(source), str(target)],
@@ -85,7 +87,7 @@ def _put_together(source: Path, target: Path) -> None:
     )
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise TrainingError(f"DeepSpeed could not put the states in {source} together: {reason}")
+        raise TrainingError(f"DeepSpeed could not merge the states in {source}: {reason}")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -94,8 +96,10 @@ def main(argv: list[str] | None = None) -> None:
         description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,
     )
-    parser.add_argument("source", help="folder with the states of each rank")
-    parser.add_argument("target", help="folder for the whole, in DeepSpeed's universal format")
+    parser.add_argument("source", help="folder with the state of each rank")
+    parser.add_argument(
+        "target", help="folder for the merged state, in DeepSpeed's universal format"
+    )
     arguments = parser.parse_args(argv)
     end_with_parent()
     from deepspeed.checkpoint import ds_to_universal

@@ -1,13 +1,13 @@
 """The folder of a training run: who may write to it, its checkpoints, and how it ended.
 
-    OUTPUT/recipe.json provenance.json      what is being trained, with which versions
-    OUTPUT/log.jsonl  tensorboard/          how it goes
-    OUTPUT/checkpoints/step-00001000/       where to go on from (`training/run/checkpoint.py`)
+    OUTPUT/recipe.json provenance.json      what is trained, with which versions
+    OUTPUT/log.jsonl  tensorboard/          the log
+    OUTPUT/checkpoints/step-00001000/       where to resume from (`training/run/checkpoint.py`)
     OUTPUT/model/                           the finished model
-    OUTPUT/outcome.json                     how the last run that ended by itself ended
-    OUTPUT/stop                             make this file, and the run saves and ends
+    OUTPUT/outcome.json                     how the last run that was not killed ended
+    OUTPUT/stop                             create this file, and the run saves and ends
 
-A checkpoint is written aside and renamed when it is whole.
+A checkpoint is written aside and renamed when it is complete.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ class BusyError(ValueError):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """How a run ended."""
 
     step: int
@@ -70,15 +70,19 @@ class RunFolder:
         self.log = self.path / "log.jsonl"
         self.tensorboard = self.path / "tensorboard"
         self.stop = self.path / "stop"
-        """A file that asks the run to save and end."""
+        """A file whose existence asks the run to save and end."""
         self._outcome = self.path / "outcome.json"
 
     @contextlib.contextmanager
-    def held(self, patience_s: float = 0) -> Iterator[None]:
-        """Keep other runs out while this one writes. The lock goes with the process.
+    def locked(self, timeout_s: float = 0) -> Iterator[None]:
+        """Keep other runs out while this one writes; the lock ends with the process.
 
         Args:
-            patience_s: For how long to wait for a run that is ending.
+            timeout_s: How long to wait for a run that is ending.
+
+        Raises:
+            ValueError: The folder cannot be written to.
+            BusyError: Another run holds the lock.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -88,8 +92,8 @@ class RunFolder:
                 f"cannot write to output {self.path}: {error.strerror}; choose another folder"
             ) from error
         with lock:
-            deadline = time.monotonic() + patience_s
-            while not _locked(lock.fileno()):
+            deadline = time.monotonic() + timeout_s
+            while not _try_lock(lock.fileno()):
                 if time.monotonic() >= deadline:
                     lock.seek(0)
                     raise BusyError(
@@ -97,25 +101,26 @@ class RunFolder:
                         "it, stop it, or choose another output"
                     )
                 time.sleep(0.1)
-            with contextlib.suppress(OSError):  # a full disk; it is there to be read by people
+            with contextlib.suppress(
+                OSError
+            ):  # the disk may be full, and the text is only for BusyError
                 os.ftruncate(lock.fileno(), 0)
                 os.write(lock.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
             yield
 
     def survey(self) -> tuple[list[Checkpoint], dict[str, str]]:
-        """Checkpoints whose files are all there, oldest first; and of the others, by name, what is
-        wrong with them."""
-        whole: list[Checkpoint] = []
+        """Complete checkpoints, oldest first, and the faults of the others by name."""
+        complete: list[Checkpoint] = []
         faults: dict[str, str] = {}
         for path in self._steps():
             try:
                 checkpoint = read_checkpoint(path)
                 if checkpoint.state.step != int(path.name.removeprefix("step-")):
                     raise ValueError(f"{path} holds step {checkpoint.state.step}")
-                whole.append(checkpoint)
+                complete.append(checkpoint)
             except ValueError as error:
                 faults[path.name] = str(error)
-        return sorted(whole, key=lambda x: x.state.step), faults
+        return sorted(complete, key=lambda x: x.state.step), faults
 
     def checkpoints(self) -> list[Checkpoint]:
         """Checkpoints whose files are all there, oldest first."""
@@ -129,21 +134,21 @@ class RunFolder:
         return max((int(x.name.removeprefix("step-")) for x in self._steps()), default=0)
 
     def aside(self, step: int) -> Path:
-        """Where a checkpoint is written before it is whole."""
+        """Where a checkpoint is written until it is complete."""
         return self._checkpoints / f".step-{step:08d}.partial"
 
     def begin(self, step: int) -> None:
-        """Make room for a checkpoint, and remove what killed writers left."""
+        """Create the folder to write a checkpoint in, and remove what killed writers left."""
         self._checkpoints.mkdir(parents=True, exist_ok=True)
         for stray in self._checkpoints.glob(".*"):
             shutil.rmtree(stray)
         self.aside(step).mkdir()
 
     def discard(self, step: int) -> None:
-        """Remove a checkpoint that could not be written; any rank may."""
+        """Remove a checkpoint that could not be written; any rank may call this."""
         aside = self.aside(step)
         with contextlib.suppress(OSError):  # another rank was faster
-            # Renamed first, so that ranks that still write there cannot keep it alive.
+            # Renamed first, so that ranks that still write cannot recreate it.
             hidden = aside.rename(aside.with_name(f"{aside.name}.{os.getpid()}"))
             shutil.rmtree(hidden, ignore_errors=True)
 
@@ -153,40 +158,45 @@ class RunFolder:
             shutil.rmtree(stray, ignore_errors=True)
 
     def commit(self, state: State, files: dict[str, SavedFile], *, keep: int) -> Path:
-        """Put a checkpoint in its place, then remove those that are neither new nor best, and those
-        that are damaged or of later steps, which a run that went back leaves."""
+        """Publish a checkpoint, then remove all others but the newest `keep` and the best.
+
+        Damaged checkpoints are removed as well, and those of later steps, which remain when a run
+        resumed from an earlier one.
+        """
         aside = self.aside(state.step)
         write_state(aside, state, files)
         final = self._checkpoints / f"step-{state.step:08d}"
-        if final.exists():  # one that was damaged
+        if final.exists():  # a damaged one
             _remove(final)
         aside.rename(final)
         flush(self._checkpoints)
-        whole = [x for x in self.checkpoints() if x.state.step <= state.step]
-        kept = {x.path for x in whole[-keep:]}
-        scored = [x for x in whole if x.state.scores is not None]
+        complete = [x for x in self.checkpoints() if x.state.step <= state.step]
+        kept = {x.path for x in complete[-keep:]}
+        scored = [x for x in complete if x.state.scores is not None]
         if scored:
-            kept.add(max(scored, key=lambda x: x.rank).path)
+            kept.add(max(scored, key=lambda x: x.quality).path)
         for path in self._steps():
             if path not in kept:
                 _remove(path)
         return final
 
-    def record(self, outcome: Outcome) -> None:
-        """Write down how the run ended, once all it has to write is written."""
+    def record(self, outcome: RunOutcome) -> None:
+        """Write how the run ended; called last, when everything else is written."""
         write_atomically(self._outcome, json.dumps(asdict(outcome)))
 
-    def outcome(self) -> Outcome | None:
-        """How the last run that ended by itself ended; none if there was none."""
+    def outcome(self) -> RunOutcome | None:
+        """How the last run that was not killed ended; None if there was none."""
         try:
-            return from_mapping(Outcome, json.loads(self._outcome.read_text()), str(self._outcome))
+            return from_mapping(
+                RunOutcome, json.loads(self._outcome.read_text()), str(self._outcome)
+            )
         except (OSError, ValueError, OverflowError, RecursionError):
             return None
 
     def last_ended(self) -> tuple[int, int] | None:
-        """Changes whenever a run that ends by itself records its outcome."""
+        """A value that changes whenever a run records its outcome; None before the first."""
         try:
-            os.listdir(self.path)  # a network file system then looks anew for what others wrote
+            os.listdir(self.path)  # makes a network file system refresh its cache
             with self._outcome.open() as file:
                 status = os.fstat(file.fileno())
         except OSError:
@@ -199,7 +209,7 @@ class RunFolder:
         return [x for x in sorted(self._checkpoints.iterdir()) if _NAME.fullmatch(x.name)]
 
 
-def _locked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -208,7 +218,7 @@ def _locked(descriptor: int) -> bool:
 
 
 def _remove(checkpoint: Path) -> None:
-    """Hide it first: a kill half-way leaves something that is swept up, not half a checkpoint."""
+    """Rename first: a kill half-way leaves a hidden folder for `begin`, not half a checkpoint."""
     hidden = checkpoint.with_name(f".{checkpoint.name}.old")
     checkpoint.rename(hidden)
     shutil.rmtree(hidden)

@@ -1,13 +1,13 @@
-"""Processes of a run end with what started them.
+"""Processes of a run end when the process that started them ends.
 
-A SIGKILL, of the out-of-memory killer say, leaves the children of its process behind: ranks that
-train on, hold the run's folder and report to nobody. So every rank watches the processes between
-itself and the command that was typed, and ends once one of them is gone:
+A SIGKILL, from the out-of-memory killer for example, orphans the children of its process: ranks
+that keep training, hold the run's lock and report to nobody. So every rank watches the processes
+between itself and the command that was typed, and exits once one of them is gone:
 
     remask train ──► deepspeed ──► deepspeed.launcher.launch ──► rank
 
-A process gets another parent exactly when its own ends, so the chain of parents is all there is to
-watch. Hosts that the launcher reaches over ssh have only their own part of it.
+A process gets another parent exactly when its own ends, so it is enough to watch the chain of
+parents. On hosts that the launcher reaches over ssh, the chain has only the local processes.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ POLL_S = 0.25
 
 
 def end_with_launcher() -> None:
-    """Let this rank end with the processes that launched it; one started by hand has none."""
+    """Let this rank end with the processes that launched it; does nothing if started by hand."""
     if COMMAND not in os.environ and LAUNCHED not in os.environ:
         return
     above = _parents()
@@ -39,7 +39,7 @@ def end_with_launcher() -> None:
     else:
         depth = next((i for i, pid in enumerate(above) if not _is_launcher(pid)), len(above))
     if not depth:
-        _end("the launcher")  # while this process was starting
+        _end("the launcher")  # it ended while this process was starting
     _watch(above[:depth], "the launcher")
 
 
@@ -58,10 +58,9 @@ def _watch(above: list[int], what: str) -> None:
 
 
 def _end(what: str) -> NoReturn:
-    """At once, though the main thread may be waiting for other ranks or writing: what is written by
-    halves lies aside."""
+    """Exit at once, though the main thread may be writing: incomplete files are written aside."""
     with contextlib.suppress(OSError, ValueError):
-        print(f"remask train: {what} has ended, and so does process {os.getpid()}", file=sys.stderr)
+        print(f"remask train: {what} has ended; process {os.getpid()} ends too", file=sys.stderr)
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)
@@ -71,7 +70,7 @@ def _parents(depth: int | None = None) -> list[int]:
     """Ids of the nearest ancestors, nearest first; defaults to all of them."""
     above: list[int] = []
     pid = os.getppid()
-    while pid and len(above) != depth:  # 0 is outside of the container
+    while pid and len(above) != depth:  # 0 is outside the container
         above.append(pid)
         try:
             pid = psutil.Process(pid).ppid()
@@ -81,7 +80,7 @@ def _parents(depth: int | None = None) -> list[int]:
 
 
 def _is_launcher(pid: int) -> bool:
-    """Is this process DeepSpeed's, by what was typed to start it?"""
+    """Whether a process is one of DeepSpeed's, by its command line."""
     try:
         words = psutil.Process(pid).cmdline()[:4]
     except psutil.Error:

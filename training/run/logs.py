@@ -1,4 +1,4 @@
-"""How a run goes: JSON lines always, TensorBoard, Weights & Biases if asked, and a bar."""
+"""The log of a run: JSON lines, TensorBoard, Weights & Biases, and a progress bar."""
 
 import json
 import resource
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from remask.models.checkpoints.folder import write_atomically
 from remask.pipeline.runtime.progress import LINE_EVERY_S
-from remask.training.plan import Plan
+from remask.training.plan import TrainingPlan
 from remask.training.run.checkpoint import State
 from remask.training.run.folder import RunFolder
 from remask.training.tally import Tally
@@ -23,19 +23,19 @@ from remask.training.world import TrainingError, World
 
 
 class Log:
-    """Sums up the steps of all ranks, and has the first one write it down; use it as a context."""
+    """Sums over the steps of all ranks, which the first rank logs; a context manager."""
 
-    def __init__(self, folder: RunFolder, plan: Plan, world: World, state: State) -> None:
+    def __init__(self, folder: RunFolder, plan: TrainingPlan, world: World, state: State) -> None:
         self._plan, self._world, self._config = plan, world, plan.recipe.log
         self._tally = torch.zeros(Tally.size(), dtype=torch.float64)
         if len(state.tally) not in (0, Tally.size()):
             raise TrainingError(
-                f"the checkpoint at step {state.step} of {folder.path} is of another version: it "
-                f"sums up {len(state.tally)} numbers, not {Tally.size()}; go on with that version"
+                f"the checkpoint at step {state.step} of {folder.path} is of another version: its "
+                f"tally has {len(state.tally)} numbers, not {Tally.size()}; use that version"
             )
-        if state.tally and world.is_first:  # what was summed up before, over all ranks
+        if state.tally and world.is_first:  # sums of all ranks before the checkpoint
             self._tally += torch.tensor(state.tally, dtype=torch.float64)
-        self._done_before = Tally(self._tally.clone())
+        self._logged_before = Tally(self._tally.clone())
         self._started = self._since = self._last_line = time.monotonic()
         first_step = self._first_step = state.step
         self._scores: dict[str, float] = {}
@@ -81,14 +81,17 @@ class Log:
             self._wandb.finish(exit_code=int(kind is not None))
 
     def add(self, step: int, sums: Tensor, rate: float, num_skipped: int) -> None:
-        """Take in a step; every `log.every` steps, and at the last, write down their sums."""
+        """Add the sums of a step; every `log.every` steps, and at the last, write a line."""
         self._tally += sums
         if step % self._config.every and step != self._plan.steps:
             return
         tally = Tally(torch.tensor(self.tally(), dtype=torch.float64))
         self._tally.zero_()
-        rows, tokens = tally.rows - self._done_before.rows, tally.tokens - self._done_before.tokens
-        self._done_before = Tally(self._tally.clone())
+        rows, tokens = (
+            tally.rows - self._logged_before.rows,
+            tally.tokens - self._logged_before.tokens,
+        )
+        self._logged_before = Tally(self._tally.clone())
         now = time.monotonic()
         seconds, self._since = now - self._since, now
         line = {
@@ -104,11 +107,11 @@ class Log:
         self._show(step, line)
 
     def tally(self) -> list[float]:
-        """Sums of all ranks since the last line; all ranks must ask."""
+        """Sums of all ranks since the last line; all ranks must call this."""
         return self._world.total(self._tally.clone()).tolist()
 
     def scores(self, step: int, scores: dict[str, float], seconds: float) -> None:
-        """Take in a held-out decode, whose time is not the trainer's."""
+        """Log a held-out decode, whose seconds do not count in the trainer's speed."""
         self._scores = scores
         self._write("held_out", step, scores)
         self._since += seconds
@@ -154,7 +157,7 @@ class Log:
 
 
 def keep_lines(folder: RunFolder, step: int) -> None:
-    """Drop what was logged after a step: it will be done again."""
+    """Remove lines of the log after a step, since those steps will be repeated."""
     if not folder.log.exists():
         return
     kept = []
@@ -168,13 +171,14 @@ def keep_lines(folder: RunFolder, step: int) -> None:
 
 
 def peak_bytes() -> int:
-    """Most memory this process has held: on its GPU if it has one, else in all."""
+    """Peak memory of this process: on its GPU if it has one, otherwise resident memory."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def check_wandb(project: str | None) -> None:
+    """Raise ValueError if a Weights & Biases project is given but wandb is not installed."""
     if project is None:
         return
     try:
@@ -185,7 +189,7 @@ def check_wandb(project: str | None) -> None:
         ) from None
 
 
-def _start_wandb(project: str, folder: RunFolder, plan: Plan) -> Any:
+def _start_wandb(project: str, folder: RunFolder, plan: TrainingPlan) -> Any:
     import wandb  # pyright: ignore[reportMissingImports]
 
     name = folder.path / "wandb_id"

@@ -11,7 +11,7 @@ import yaml
 from remask.pipeline.runtime.recipes import load_recipe
 from remask.training.recipe import TrainRecipe
 from remask.training.run.checkpoint import STATE, State, files_of, seal
-from remask.training.run.folder import Outcome, RunFolder
+from remask.training.run.folder import RunFolder, RunOutcome
 from remask.training.run.logs import keep_lines
 from remask.training.trainer import prepared
 from remask.training.world import World
@@ -38,7 +38,7 @@ def begun() -> Files:
             (aside / "deepspeed" / "state").write_bytes(bytes(range(64)))
             state = State(step, 1, 0, (1.5, 1.25), (0.5,) * 8, SCORES)
             run.commit(state, seal(aside, files_of(aside)), keep=2)
-        run.record(Outcome(6, 9, SCORES, str(RUN)))
+        run.record(RunOutcome(6, 9, SCORES, str(RUN)))
         lines = [json.dumps({"event": "train", "step": i, "loss": 1.0 / (i + 1)}) for i in range(6)]
         run.log.write_text("".join(f"{line}\n" for line in lines))
 

@@ -1,4 +1,4 @@
-"""A disk that fills up while a run saves: said in one line, nothing left behind, and gone on."""
+"""A disk that fills up while a run saves: one line says so, and the run resumes."""
 
 import subprocess
 
@@ -67,7 +67,7 @@ def test_a_full_disk_is_said_and_the_run_goes_on_when_there_is_room(
     line = failed_line(finish(start_ranks(path, ranks)))
     assert f"cannot write to {disk / 'run'} (" in line
     assert "a checkpoint takes about " in line
-    assert line.endswith("give the same command again, which goes on from step 3")
+    assert line.endswith("give the same command again, which resumes from step 3")
     free = int(line.split(" and ")[1].split()[0].split(".")[0])  # in kB, as all here
     assert 0.5 * size < 1000 * free < size + ROOM  # what was written by halves is gone
     assert [x.name for x in (disk / "run" / "checkpoints").iterdir()] == ["step-00000003"]
@@ -82,5 +82,5 @@ def test_a_disk_without_room_for_the_first_checkpoint_is_said_too(boards, tmp_pa
     path = write_recipe(disk, "run", boards, optimizer={"kind": "adamw", "lr": 3e-3})
     line = failed_line(finish(start_ranks(path)))
     assert "a checkpoint takes about " in line
-    assert line.endswith("give the same command again, which begins anew")
+    assert line.endswith("give the same command again, which starts from the beginning")
     assert list((disk / "run" / "checkpoints").iterdir()) == []

@@ -72,13 +72,13 @@ def test_an_extended_run_is_the_run_that_would_have_been(runs, name, whole):
 
 def test_it_says_that_it_goes_on(runs):
     folder, lines = runs
-    assert f"train: {folder / 'longer'} goes on after 4 steps, to 7 instead of 4" in lines
+    assert f"train: {folder / 'longer'} continues after 4 steps, to 7 instead of 4" in lines
 
 
 def test_a_schedule_that_depends_on_the_total_is_refused(runs):
     folder, lines = runs
     (line,) = [x for x in lines if str(folder / "falling") in x]
-    assert "was begun with 4 steps in all, and optimizer.decay cosine sets the" in line
+    assert "was started with 4 steps in total, and optimizer.decay cosine sets the" in line
     assert "learning rate by that number: 7 would change 1 of its 4 steps" in line
     assert line.endswith("choose another output, or go back to 4")
     assert json.loads((folder / "falling" / "recipe.json").read_text())["steps"] == 4
@@ -88,7 +88,7 @@ def test_a_schedule_that_depends_on_the_total_is_refused(runs):
 def test_fewer_steps_than_are_done_are_refused(runs):
     folder, lines = runs
     (line,) = [x for x in lines if str(folder / "shorter") in x]
-    assert "has done 6 steps, and 3 are asked for; choose another output, or 6 steps or" in line
+    assert "has done 6 steps, more than the 3 requested; choose another output, or 6 steps" in line
     assert json.loads((folder / "shorter" / "recipe.json").read_text())["steps"] == 6
 
 

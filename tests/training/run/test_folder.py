@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remask.training.run.checkpoint import State, files_of, seal
-from remask.training.run.folder import BusyError, Outcome, RunFolder
+from remask.training.run.folder import BusyError, RunFolder, RunOutcome
 
 
 def write(folder, step, exact=None, keep=2):
@@ -73,7 +73,7 @@ def test_an_outcome_comes_back_and_tells_that_it_is_new(tmp_path):
     assert folder.outcome() is None
     assert folder.last_ended() is None
     ended = []
-    for outcome in (Outcome(3, 6, None, "a"), Outcome(6, 6, {"exact": 0.5}, "b")):
+    for outcome in (RunOutcome(3, 6, None, "a"), RunOutcome(6, 6, {"exact": 0.5}, "b")):
         folder.record(outcome)
         assert folder.outcome() == outcome
         ended.append(folder.last_ended())
@@ -94,7 +94,7 @@ def test_the_newest_and_the_best_are_kept(tmp_path_factory, scores, keep):
     if scored:
         best = max(scored.values())
         first, last = (pick(i for i, x in scored.items() if x == best) for pick in (min, max))
-        assert max(folder.checkpoints(), key=lambda x: x.rank).state.scores["exact"] == best
+        assert max(folder.checkpoints(), key=lambda x: x.quality).state.scores["exact"] == best
         wanted |= set(steps(folder)) & {first, last}
     assert set(steps(folder)) == wanted
 
@@ -109,10 +109,10 @@ def test_a_state_comes_back_as_it_was(tmp_path):
 
 def test_a_folder_is_held_by_one_run(tmp_path):
     with (
-        RunFolder(tmp_path / "a").held(),
+        RunFolder(tmp_path / "a").locked(),
         pytest.raises(BusyError, match=r"another run \(process \d+ on .*\) is training in"),
-        RunFolder(tmp_path / "a").held(),
+        RunFolder(tmp_path / "a").locked(),
     ):
         pass
-    with RunFolder(tmp_path / "a").held():
+    with RunFolder(tmp_path / "a").locked():
         pass

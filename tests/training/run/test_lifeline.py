@@ -72,7 +72,7 @@ def test_after_any_kill_nothing_is_left_and_the_same_command_completes(
         assert all(map(is_gone, ranks))
         assert "Traceback" not in err
     assert RunFolder(tmp_path / "run").outcome() is None
-    with RunFolder(tmp_path / "run").held():
+    with RunFolder(tmp_path / "run").locked():
         pass
 
     process = start_command(path)
@@ -106,7 +106,7 @@ def test_a_rank_whose_launcher_ended_while_it_was_starting_ends_at_once(boards, 
             text=True,
         )
         assert done.returncode == 1
-        assert "the launcher has ended, and so does process" in done.stderr
+        assert "the launcher has ended; process" in done.stderr
         assert not (tmp_path / "run").exists()
 
 

@@ -75,7 +75,7 @@ def copied(folder, source, name):
 
 @pytest.fixture(scope="module")
 def resumed(boards, tmp_path_factory):
-    """Copies of a run, each spoilt in its own way, and what going on from them says."""
+    """Copies of a run, each spoilt in its own way, and what resuming from them says."""
     folder = tmp_path_factory.mktemp("resumed")
     run_together([write_recipe(folder, "base", boards)])
     zero = write_recipe(folder, "pair", boards, optimizer=ADAMW, engine={"zero_stage": 1})
@@ -103,7 +103,7 @@ def test_a_damaged_checkpoint_is_named_and_the_older_one_taken(resumed, name):
     folder, done = resumed
     (line,) = [x for x in done.stderr.splitlines() if f"{folder / name}/checkpoints" in x]
     assert line.startswith("remask train: ")
-    assert line.endswith(": going on from step 3 instead")
+    assert line.endswith(": resuming from step 3 instead")
     assert losses(folder / name) == losses(folder / "base")
     assert (folder / name / WEIGHTS).read_bytes() == (folder / "base" / WEIGHTS).read_bytes()
 
@@ -111,7 +111,7 @@ def test_a_damaged_checkpoint_is_named_and_the_older_one_taken(resumed, name):
 def test_without_any_good_checkpoint_it_says_so_and_does_not_begin_anew(resumed):
     folder, done = resumed
     (line,) = [x for x in done.stderr.splitlines() if f"{folder / 'none-left'}/" in x]
-    assert "no checkpoint is left to go on from" in line
+    assert "no undamaged checkpoint is left" in line
     assert line.count("does not match its checksum") == 2
     assert not (folder / "none-left" / "model").exists()
 
@@ -121,7 +121,7 @@ def test_no_code_of_a_checkpoint_is_run(resumed, name):
     """By one rank, and when the states of two are put together for one."""
     folder, done = resumed
     (line,) = [x for x in done.stderr.splitlines() if f"{folder / name}/" in x]
-    assert "names posix.mkdir, which could run code" in line
+    assert "names posix.mkdir, which could execute code" in line
     assert not (folder / f"{name}-was-here").exists()
     assert not (folder / name / "model").exists()
 

@@ -1,9 +1,9 @@
-"""What a rank of a training run will need of memory, before anything is loaded.
+"""The memory that a rank of a training run will need, before anything is loaded.
 
-Weights, gradients and optimiser follow from the model's shapes and from how ZeRO divides them.
-Activations are what the backbone keeps for its gradient when it runs on the meta device, which has
-shapes but no data. What a library keeps besides, such as fragments of an allocator, is not known:
-leave it some room.
+Weights, gradients and optimizer state follow from the model's shapes and from how ZeRO partitions
+them. Activations are what the backbone saves for the backward pass when it runs on the meta device,
+which has shapes but no data. Memory that libraries use besides, such as an allocator's fragments,
+is not counted: leave room for it.
 """
 
 import math
@@ -24,38 +24,38 @@ from remask.training.optimizer import OptimizerConfig, split_parameters
 from remask.training.recipe import EngineConfig, TrainRecipe
 
 MASTER = 4
-"""Bytes of a weight that ZeRO updates, in float32 whatever the model's type."""
+"""Bytes of a master weight, which ZeRO keeps in float32 whatever the model's dtype."""
 LOGIT = 12
-"""Bytes for each logit of a chunk at the height of its gradient, in float32: its log-probability
-and two gradients. In bf16 the head's own logit comes on top."""
+"""Peak bytes per logit of a chunk during its backward pass, in float32: its log-probability and two
+gradients. With bf16 weights, the head's own bf16 logit is added."""
 ADAM_WORK = 12
-"""Bytes for each weight updated at once: its gradient in float32 and two intermediate results."""
+"""Bytes per weight that is updated at once: its float32 gradient and two intermediate results."""
 BUCKET, GATHERED, SUB_GROUP = 500_000_000, 1_000_000_000, 1_000_000_000
-"""DeepSpeed's own sizes, in elements: of a reduction, of weights gathered at once, of an update."""
+"""DeepSpeed's defaults, in elements: reduction bucket, weights gathered at once, update group."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class MemoryEstimate:
     """Bytes on one rank."""
 
     weights: int
     gradients: int
     optimizer: int
     activations: int
-    """At the height of a micro-batch."""
+    """Peak over a micro-batch."""
     logits: int
     gathered: int
-    """Whole weights and gradients while they are used, and ZeRO's buffers for them."""
+    """Whole weights and gradients while they are in use, and ZeRO's buffers for them."""
     update: int
-    """While weights are updated; activations, logits and what was gathered are free by then."""
+    """Temporary values of the weight update, when activations, logits and `gathered` are free."""
     host: int
-    """In the machine's memory, for this rank: what is offloaded."""
+    """Host memory for what this rank offloads."""
 
     @property
     def total(self) -> int:
-        """On the device, at the height of a step."""
-        lasting = self.weights + self.gradients + self.optimizer
-        return lasting + max(self.activations + self.logits + self.gathered, self.update)
+        """Peak bytes on the device over a step."""
+        persistent = self.weights + self.gradients + self.optimizer
+        return persistent + max(self.activations + self.logits + self.gathered, self.update)
 
     def __str__(self) -> str:
         parts = [
@@ -65,104 +65,104 @@ class Estimate:
         return f"{', '.join(parts)}; at most {size_text(self.total)}{host}"
 
 
-def estimate(
+def estimate_memory(
     backbone: Backbone, recipe: TrainRecipe, *, ranks: int, micro_batch: int, length: int
-) -> Estimate:
-    """A recipe's need on each of so many ranks.
+) -> MemoryEstimate:
+    """Estimate the memory that a recipe needs on each rank.
 
     Args:
         backbone: The model on the meta device, with its adapter if there is one.
-        recipe: Engine, optimiser and objective.
-        ranks: Among which ZeRO divides.
-        micro_batch: Rows that a rank takes at once.
+        recipe: Settings of engine, optimizer and history.
+        ranks: Number of ranks that ZeRO partitions among.
+        micro_batch: Rows per forward pass of a rank.
         length: Tokens of a row.
     """
     engine, history = recipe.engine, recipe.history or backbone.history
-    wide = 2 if engine.precision == "bf16" else 4
-    every = list(backbone.parameters())
-    trained = [x for x in every if x.requires_grad]
+    width = 2 if engine.precision == "bf16" else 4
+    parameters = list(backbone.parameters())
+    trained = [x for x in parameters if x.requires_grad]
     stage = engine.zero_stage
-    mine = _share(trained, ranks if stage else 1)
+    own = _share(trained, ranks if stage else 1)
     state = optimizer_bytes(backbone, trained, recipe.optimizer, ranks if stage else 1)
-    optimizer = state + (MASTER * mine if stage else 0)
-    weights = wide * _share(every, ranks if stage == 3 else 1)
-    gradients = wide * _share(trained, ranks if stage >= 2 else 1)
-    gathered = _gathered(every, trained, engine, wide)
+    optimizer = state + (MASTER * own if stage else 0)
+    weights = width * _share(parameters, ranks if stage == 3 else 1)
+    gradients = width * _share(trained, ranks if stage >= 2 else 1)
+    gathered = _gathered(parameters, trained, engine, width)
     if history.rotation == "released":
-        gathered += wide * backbone.token_embedding.numel()  # its columns in another order
+        gathered += width * backbone.token_embedding.numel()  # a copy with permuted columns
     logits = min(chunks.CHUNK_ELEMENTS, micro_batch * length * backbone.vocab_size)
     host = 0
     if engine.offload != "none":
-        host, optimizer = optimizer + MASTER * mine, 0  # and float32 gradients to update from
+        host, optimizer = optimizer + MASTER * own, 0  # with float32 gradients
     if engine.offload == "all":
         host, weights = host + weights, 0
-    return Estimate(
+    return MemoryEstimate(
         weights=weights,
         gradients=gradients,
         optimizer=optimizer,
         activations=_activations(backbone, engine, micro_batch, length),
-        logits=(LOGIT + wide % 4) * logits,
+        logits=(LOGIT + width % 4) * logits,
         gathered=gathered,
-        update=_update(mine, engine),
+        update=_update(own, engine),
         host=host,
     )
 
 
 def _share(parameters: list[nn.Parameter], ranks: int) -> int:
-    """Elements of one rank, each parameter divided for itself."""
+    """Elements on one rank, with each parameter partitioned separately."""
     return sum(math.ceil(x.numel() / ranks) for x in parameters)
 
 
 def optimizer_bytes(
     backbone: Backbone, trained: list[nn.Parameter], config: OptimizerConfig, ranks: int = 1
 ) -> int:
-    """AdamW keeps two float32 numbers for each weight, Muon one for those of its matrices."""
-    matrices, rest = ([], trained)
+    """Bytes of optimizer state on a rank: AdamW has two float32 values per weight, Muon one."""
+    matrices, rest = [], trained
     if config.kind == "muon":
         matrices, rest = split_parameters(backbone, trained)
     return 4 * _share(matrices, ranks) + 8 * _share(rest, ranks)
 
 
-def _setting(engine: EngineConfig, name: str, usual: int) -> int:
-    """A size that the recipe may have given DeepSpeed itself."""
+def _setting(engine: EngineConfig, name: str, default: int) -> int:
+    """A size in elements, from `engine.deepspeed` if it is set there."""
     zero = engine.deepspeed.get("zero_optimization", {})
-    return int(zero.get(name, usual))
+    return int(zero.get(name, default))
 
 
 def _gathered(
-    every: list[nn.Parameter], trained: list[nn.Parameter], engine: EngineConfig, wide: int
+    parameters: list[nn.Parameter], trained: list[nn.Parameter], engine: EngineConfig, width: int
 ) -> int:
     largest = max((x.numel() for x in trained), default=0)
-    whole_gradient = (4 + wide) * largest  # the embedding's is made in float32
+    whole_gradient = (4 + width) * largest  # the embedding's is computed in float32
     if engine.zero_stage == 0:
         return whole_gradient
-    bucket = wide * _setting(engine, "reduce_bucket_size", BUCKET)
+    bucket = width * _setting(engine, "reduce_bucket_size", BUCKET)
     if engine.zero_stage < 3:
         return whole_gradient + bucket
-    most = _setting(engine, "stage3_max_live_parameters", GATHERED)
-    live = wide * min(max(most, largest), sum(x.numel() for x in every))
+    max_live = _setting(engine, "stage3_max_live_parameters", GATHERED)
+    live = width * min(max(max_live, largest), sum(x.numel() for x in parameters))
     return whole_gradient + bucket + live
 
 
-def _update(mine: int, engine: EngineConfig) -> int:
+def _update(own: int, engine: EngineConfig) -> int:
     if engine.offload != "none":
         return 0
-    at_once = mine
+    at_once = own
     if engine.zero_stage == 3:
-        at_once = min(mine, _setting(engine, "sub_group_size", SUB_GROUP))
+        at_once = min(own, _setting(engine, "sub_group_size", SUB_GROUP))
     return ADAM_WORK * at_once
 
 
 def _activations(backbone: Backbone, engine: EngineConfig, rows: int, length: int) -> int:
-    """Bytes kept from the embedding to the last hidden state."""
+    """Bytes that are saved for the backward pass, from the embeddings to the last hidden state."""
     dtype = torch.bfloat16 if engine.precision == "bf16" else torch.float32
     model = backbone.to("meta", dtype).train()
-    width = backbone.token_embedding.shape[1]
-    embeds = torch.empty(rows, length, width, device="meta", dtype=dtype, requires_grad=True)
-    saved = _Saved(model)
+    size = backbone.token_embedding.shape[1]
+    embeds = torch.empty(rows, length, size, device="meta", dtype=dtype, requires_grad=True)
+    saved = _SavedTensors(model)
     with saved.by_block(), saved_tensors_hooks(saved.keep, lambda x: x), _FusedAttention():
         model.hidden(embeds)
-    history = 4 * embeds.numel()  # its sum, in float32
+    history = 4 * embeds.numel()  # the sum over past states, in float32
     if not engine.recompute:
         cast = 2 * sum(x.numel() for x in model.parameters()) * (engine.precision == "mixed")
         return history + saved.total + cast
@@ -171,16 +171,16 @@ def _activations(backbone: Backbone, engine: EngineConfig, rows: int, length: in
     return history + saved.total - sum(blocks) + inputs + max(blocks, default=0)
 
 
-class _Saved:
-    """Counts what is kept for the gradient, weights left out and shared storage counted once."""
+class _SavedTensors:
+    """Counts bytes saved for the backward pass: without weights, and shared storage once."""
 
     def __init__(self, model: Backbone) -> None:
         self.total = 0
         self.blocks: list[int] = []
-        """Of each call of a block."""
+        """Bytes of each call of a block."""
         self._model = model
         self._known = {x.untyped_storage()._cdata for x in model.parameters()}
-        self._held: list[Tensor] = []  # so that no storage is taken for an earlier one
+        self._held: list[Tensor] = []  # keeps storage alive, since addresses identify it
 
     def keep(self, x: Tensor) -> Tensor:
         storage = x.untyped_storage()
@@ -210,19 +210,19 @@ class _Saved:
 
 
 class _FusedAttention(TorchFunctionMode):
-    """Attention as devices run it, without a matrix of scores, which meta would make."""
+    """Replaces attention by its fused form, since the meta device would save a matrix of scores."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         if func is F.scaled_dot_product_attention:
             query, key, value = args[:3]
-            return _Attended.apply(query, key, value)
+            return _SavedAttention.apply(query, key, value)
         return func(*args, **(kwargs or {}))
 
 
-class _Attended(torch.autograd.Function):
-    """Keeps what fused attention keeps: its inputs, its output, and a number per query."""
+class _SavedAttention(torch.autograd.Function):
+    """Saves what fused attention saves: its inputs, its output and one number per query."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -232,7 +232,7 @@ class _Attended(torch.autograd.Function):
 
 
 def size_text(count: int) -> str:
-    """A number of bytes as people read it."""
+    """A number of bytes with its unit, like `1.2 GB`."""
     for unit, size in (("GB", 1e9), ("MB", 1e6)):
         if count >= size:
             return f"{count / size:.1f} {unit}"

@@ -16,9 +16,9 @@ from remask.models.checkpoints.adapter import add_lora
 from remask.models.config import from_mapping
 from remask.training import launch
 from remask.training.engine import recompute_blocks
-from remask.training.estimate import estimate
 from remask.training.learner import Learner
 from remask.training.loader import Loader
+from remask.training.memory_estimate import estimate_memory
 from remask.training.optimizer import make_optimizer
 from remask.training.order import Order
 from remask.training.recipe import TrainRecipe
@@ -81,7 +81,7 @@ def test_activations_are_what_a_real_forward_pass_keeps(kind, tolerance, precisi
     width, length = model.token_embedding.shape[1], min(LENGTH, model.max_length)
     embeds = torch.randn(ROWS, length, width, dtype=dtype, requires_grad=True)
     recipe = make_recipe(engine={"precision": precision, "zero_stage": 1})
-    found = estimate(outline, recipe, ranks=1, micro_batch=ROWS, length=length)
+    found = estimate_memory(outline, recipe, ranks=1, micro_batch=ROWS, length=length)
     history = 4 * embeds.numel()
     expected = kept_bytes(model.to(dtype), embeds) + history
     assert found.activations == pytest.approx(expected, rel=tolerance or 1e-9)
@@ -101,7 +101,7 @@ def test_weights_gradients_and_optimiser_are_counted_to_the_byte(kind, lora):
     optimizer.step()
     grads = [x.grad for x in model.parameters() if x.grad is not None]
     states = [x for s in optimizer.state.values() for x in s.values() if x.ndim]  # but counters
-    found = estimate(outline, recipe, ranks=1, micro_batch=ROWS, length=LENGTH)
+    found = estimate_memory(outline, recipe, ranks=1, micro_batch=ROWS, length=LENGTH)
     assert found.weights == sum(x.nbytes for x in model.parameters())
     assert found.gradients == sum(x.nbytes for x in grads)
     assert found.optimizer == sum(x.nbytes for x in states)
@@ -149,7 +149,7 @@ def test_a_real_step_peaks_where_the_estimate_says(tmp_path, monkeypatch, recomp
     recipe = make_recipe(engine={"recompute": recompute})
     with torch.device("meta"):
         outline = LladaMDM(LladaConfig(**shape))
-    need = estimate(outline, recipe, ranks=1, micro_batch=8, length=64)
+    need = estimate_memory(outline, recipe, ranks=1, micro_batch=8, length=64)
     model = LladaMDM(LladaConfig(**shape))
     if recompute:
         recompute_blocks(model)
@@ -241,7 +241,7 @@ def test_what_deepspeed_holds_on_each_of_two_ranks(tmp_path):
         outline = LladaMDM(LladaConfig(**model))
     for values, size in zip(recipes, measured, strict=True):
         recipe = from_mapping(TrainRecipe, values, "recipe")
-        need = estimate(outline, recipe, ranks=2, micro_batch=2, length=12)
+        need = estimate_memory(outline, recipe, ranks=2, micro_batch=2, length=12)
         assert size == pytest.approx(need.weights + need.gradients + need.optimizer, rel=0.05)
 
 
