@@ -1,7 +1,7 @@
-"""The trainer's speed, each part beside what it is compared with, in one run.
+"""The trainer's speed: each part is measured in the same run as what it is compared with.
 
 python -m remask.infra.benches.training             # about five minutes
-python -m remask.infra.benches.training --quick     # in one process: no Ray, no ranks
+python -m remask.infra.benches.training --quick     # in one process, without Ray and ranks
 """
 
 import argparse
@@ -97,7 +97,7 @@ def main(argv: list[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         write_boards(f"{folder}/boards")
         write_text(f"{folder}/text")
-        if not arguments.quick:  # first, while nothing is warm here
+        if not arguments.quick:  # first, before this process has warmed up
             bench_settings(folder)
         keep_memory()
         speeds = [bench_trainer(folder, name) for name in MODELS]
@@ -117,9 +117,9 @@ def bench_trainer(folder: str, name: str) -> float:
     world = World.from_environment()
     with trainer_for(recipe, world) as (trainer, advance):
         backbone = trainer.plan.make_backbone()
-        held = [x[0] for x in itertools.islice(loader_for(trainer.plan).batches(), steps)]
+        batches = [x[0] for x in itertools.islice(loader_for(trainer.plan).batches(), steps)]
         bare = BareLoop(backbone, trainer.plan.horizon)
-        sides = {"trainer": lambda: advance(steps), "bare": lambda: bare.run(held)}
+        sides = {"trainer": lambda: advance(steps), "bare": lambda: bare.run(batches)}
         times = in_turns(sides)
         ratio = statistics.median(b / t for t, b in zip(*times.values(), strict=True))
         rows = steps * batch_size / statistics.median(times["trainer"])
@@ -128,7 +128,7 @@ def bench_trainer(folder: str, name: str) -> float:
             f"trainer, {name} ({size:.2f}M parameters, batch {batch_size}): {rows:,.0f} rows/s, "
             f"{ratio:.2f} of a bare PyTorch loop"
         )
-        bench_history(backbone, held[0], trainer.plan.horizon, bare, held, name)
+        bench_history(backbone, batches, trainer.plan.horizon, bare)
     return rows
 
 
@@ -160,10 +160,9 @@ def embed(model: Backbone, batch: Batch, horizon: int, history: HistoryConfig) -
     return encode_rows(model.token_embedding, batch.segments, horizon=horizon, config=history)
 
 
-def bench_history(
-    model: Backbone, batch: Batch, horizon: int, bare: BareLoop, held: list[Batch], name: str
-) -> None:
+def bench_history(model: Backbone, batches: list[Batch], horizon: int, bare: BareLoop) -> None:
     """The time that History Reference adds to a step, forward and backward."""
+    batch = batches[0]
     upstream = torch.randn(*batch.target.shape, model.token_embedding.shape[1])
 
     def run(variant: str) -> None:
@@ -175,18 +174,18 @@ def bench_history(
         {
             "with": lambda: run("hr+decay+her"),
             "without": lambda: run("none"),
-            "step": lambda: bare.run(held),
+            "step": lambda: bare.run(batches),
         }
     )
     extra, step = (
         statistics.median(a - b for a, b in zip(times["with"], times["without"], strict=True)) / 20,
-        statistics.median(times["step"]) / len(held),
+        statistics.median(times["step"]) / len(batches),
     )
     print(f"  history: {extra * 1e3:.2f} ms of a {step * 1e3:.0f} ms step, {extra / step:.1%}")
 
 
 def bench_attention(length: int) -> None:
-    """Attention in bf16, forward and backward, by our products and by torch's fused kernel."""
+    """Compare our bf16 attention, forward and backward, with torch's fused kernel."""
     heads = torch.randn(3, BATCH, 5, length, 32, dtype=torch.bfloat16, requires_grad=True)
     upstream = torch.randn_like(heads[0])
 
@@ -203,12 +202,12 @@ def bench_attention(length: int) -> None:
 
 
 def bench_loader(uri: str, trained: float, *, with_ray: bool) -> None:
-    """Rows per second as int32 batches of 64, from the same rows as lists of integers."""
+    """Compare loaders by rows per second; the others read the same rows as lists of integers."""
     steps = ShardSet(uri, "train").num_rows // BATCH
     lists = write_lists(uri)
 
     def ours() -> None:
-        shards = ShardSet(uri, "train")  # opened, verified and decoded anew
+        shards = ShardSet(uri, "train")  # opened, verified and decoded again
         loader = Loader(shards, Order(shards.sizes, BATCH, 0, 16384))
         for _ in itertools.islice(loader.batches(), steps):
             pass
@@ -222,11 +221,11 @@ def bench_loader(uri: str, trained: float, *, with_ray: bool) -> None:
     rates = {k: steps * BATCH / min(v) for k, v in in_turns(sides, 3).items()}
     if with_ray:
         rates["Ray Data"] = steps * BATCH / by_ray(lists)
-    mine = rates.pop("loader")
+    own = rates.pop("loader")
     others = ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items())
     print(
-        f"loader: {mine:,.0f} rows/s, {mine / max(rates.values()):.1f} times the best of {others}; "
-        f"{mine / trained:,.0f} times what the trainer takes; checking rows is "
+        f"loader: {own:,.0f} rows/s, {own / max(rates.values()):.1f} times the best of {others}; "
+        f"{own / trained:,.0f} times what the trainer takes; checking rows is "
         f"{check_share(ours):.1%} of its time"
     )
 
@@ -293,7 +292,7 @@ def by_datasets(folder: str, *, streaming: bool) -> None:
 
 
 def by_ray(folder: str) -> float:
-    """Seconds of a second pass: the first one starts its workers."""
+    """Seconds of the second pass, since the first one starts workers."""
     from remask.pipeline.runtime.jobs import ray_session
 
     with ray_session(os.cpu_count()):
@@ -314,10 +313,10 @@ def by_ray(folder: str) -> float:
 
 
 def bench_settings(folder: str) -> None:
-    """The Sudoku trainer's rows per second under other settings, beside the default ones."""
-    plain = {"memory": True, "threads": 2, "ranks": 1, "compile": False}
+    """Compare the Sudoku trainer's speed under other settings with the default's."""
+    defaults = {"memory": True, "threads": 2, "ranks": 1, "compile": False}
     cases = {
-        "as it is": {},
+        "default": {},
         "malloc as it comes": {"memory": False},
         "one thread": {"threads": 1},
         "two ranks of one thread": {"threads": 1, "ranks": 2},
@@ -326,14 +325,15 @@ def bench_settings(folder: str) -> None:
     rates: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(2):
         for name, changes in cases.items():
-            rates[name].append(run_ranks({**plain, **changes, "folder": folder}))
-    usual = rates.pop("as it is")
-    for name, measured in rates.items():
-        ratio = statistics.median(a / b for a, b in zip(measured, usual, strict=True))
-        print(f"setting, {name}: {ratio:.2f} of the default's {max(usual):,.0f} rows/s")
+            rates[name].append(run_ranks({**defaults, **changes, "folder": folder}))
+    default = rates.pop("default")
+    for name, changed in rates.items():
+        ratio = statistics.median(a / b for a, b in zip(changed, default, strict=True))
+        print(f"setting, {name}: {ratio:.2f} of the default's {max(default):,.0f} rows/s")
 
 
 def run_ranks(settings: dict[str, Any]) -> float:
+    """Train in new processes, and return the rows per second over all ranks."""
     port = free_port()
     processes = [
         subprocess.Popen(
@@ -364,7 +364,7 @@ def run_ranks(settings: dict[str, Any]) -> float:
 
 
 def run_child(settings: dict[str, Any]) -> None:
-    """Train for a while and print the rows per second over all ranks."""
+    """Train for 16 steps and print the rows per second of the last 12, over all ranks."""
     if settings["memory"]:
         keep_memory()
     world, folder = World.from_environment(), settings["folder"]
