@@ -150,9 +150,9 @@ def test_an_error_that_one_rank_meets_is_said_once(tmp_path):
 def refused(capsys, path, *overrides):
     with pytest.raises(SystemExit) as end:
         train_command([path, *overrides])
-    found = capsys.readouterr()
-    assert found.out == ""
-    (line,) = found.err.splitlines()
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (line,) = printed.err.splitlines()
     return end.value.code, line
 
 
@@ -245,9 +245,9 @@ def test_every_recipe_shipped_is_read():
     from remask.pipeline.runtime.recipes import load_recipe
     from remask.training.vq import VQRecipe
 
-    found = sorted((ROOT / "training" / "recipes").glob("*.yaml"))
-    assert found
-    for path in found:
+    paths = sorted((ROOT / "training" / "recipes").glob("*.yaml"))
+    assert paths
+    for path in paths:
         kind = VQRecipe if path.stem.endswith("_vq") else TrainRecipe
         assert isinstance(load_recipe(kind, path, []), kind)
 

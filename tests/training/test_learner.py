@@ -130,16 +130,16 @@ def test_masks_are_a_rows_own_and_change_with_the_step(batches):
 
 def test_mask_rates_are_uniform_and_positions_masked_at_their_rate(batches):
     learner = make("sft", variant="none")
-    found = []
+    sums = []
     for step in range(300):
         for batch in batches:
             rates = learner_rates(learner, batch, step)
             masked = learner(batch, step)[1]
-            found.append(
+            sums.append(
                 (float(rates.mean()), float(Tally(masked).summary().get("reveal_count", 0)))
             )
     editable = sum(float(b.editable.sum()) for b in batches) / len(batches)
-    means = torch.tensor(found, dtype=torch.float64).mean(0)
+    means = torch.tensor(sums, dtype=torch.float64).mean(0)
     assert means[0] == pytest.approx(0.5, abs=0.01)
     assert means[1] == pytest.approx(editable / 2, rel=0.03)
 
@@ -175,7 +175,7 @@ def test_large_vocabularies_go_through_the_head_in_chunks(batches, monkeypatch):
     """The loss and its gradient are the same, and no logits of the whole batch exist."""
     from remask.training.objective import chunks
 
-    found = []
+    results = []
     for limit in (1 << 24, VOCABULARY.size * 7):
         monkeypatch.setattr(chunks, "CHUNK_ELEMENTS", limit)
         learner = make()
@@ -184,9 +184,9 @@ def test_large_vocabularies_go_through_the_head_in_chunks(batches, monkeypatch):
         learner.backbone.head = lambda x, head=head, sizes=sizes: sizes.append(len(x)) or head(x)
         loss, _ = learner(batches[0], 0)
         loss.backward()
-        found.append((loss.detach(), [p.grad for p in learner.parameters()]))
+        results.append((loss.detach(), [p.grad for p in learner.parameters()]))
     assert max(sizes) == 7
-    torch.testing.assert_close(found[0], found[1])
+    torch.testing.assert_close(results[0], results[1])
 
 
 def test_padding_does_not_change_a_rows_loss(batches):

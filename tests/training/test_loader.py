@@ -61,7 +61,7 @@ def test_micro_batches_cut_a_ranks_part_in_order(mixed):
 
 
 def test_an_epoch_holds_every_row_once(mixed):
-    # 177 rows are no multiple of 12: lanes go on into the next epoch within a batch.
+    # 177 rows are no multiple of 12: lanes continue into the next epoch within a batch.
     rows = [i for step in served(mixed, 59) for i in step]  # 708 = 4 · 177
     assert len(rows) == 4 * 177
     assert set(Counter(rows).values()) == {4}

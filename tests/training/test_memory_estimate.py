@@ -81,10 +81,10 @@ def test_activations_are_what_a_real_forward_pass_keeps(kind, tolerance, precisi
     width, length = model.token_embedding.shape[1], min(LENGTH, model.max_length)
     embeds = torch.randn(ROWS, length, width, dtype=dtype, requires_grad=True)
     recipe = make_recipe(engine={"precision": precision, "zero_stage": 1})
-    found = estimate_memory(outline, recipe, ranks=1, micro_batch=ROWS, length=length)
+    memory = estimate_memory(outline, recipe, ranks=1, micro_batch=ROWS, length=length)
     history = 4 * embeds.numel()
     expected = kept_bytes(model.to(dtype), embeds) + history
-    assert found.activations == pytest.approx(expected, rel=tolerance or 1e-9)
+    assert memory.activations == pytest.approx(expected, rel=tolerance or 1e-9)
 
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
@@ -101,18 +101,18 @@ def test_weights_gradients_and_optimiser_are_counted_to_the_byte(kind, lora):
     optimizer.step()
     grads = [x.grad for x in model.parameters() if x.grad is not None]
     states = [x for s in optimizer.state.values() for x in s.values() if x.ndim]  # but counters
-    found = estimate_memory(outline, recipe, ranks=1, micro_batch=ROWS, length=LENGTH)
-    assert found.weights == sum(x.nbytes for x in model.parameters())
-    assert found.gradients == sum(x.nbytes for x in grads)
-    assert found.optimizer == sum(x.nbytes for x in states)
+    memory = estimate_memory(outline, recipe, ranks=1, micro_batch=ROWS, length=LENGTH)
+    assert memory.weights == sum(x.nbytes for x in model.parameters())
+    assert memory.gradients == sum(x.nbytes for x in grads)
+    assert memory.optimizer == sum(x.nbytes for x in states)
 
 
 class Peak(TorchDispatchMode):
-    """The most bytes alive at once of what is made while it is on."""
+    """Peak bytes of the tensors created while it is active."""
 
     def __init__(self):
         super().__init__()
-        self.now = self.most = 0
+        self.now = self.peak = 0
         self.seen = {}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -130,7 +130,7 @@ class Peak(TorchDispatchMode):
         if key in self.seen or key in given:
             return
         self.now += size
-        self.most = max(self.most, self.now)
+        self.peak = max(self.peak, self.now)
         self.seen[key] = weakref.finalize(storage, self._free, key, size)
 
     def _free(self, key, size):
@@ -157,7 +157,7 @@ def test_a_real_step_peaks_where_the_estimate_says(tmp_path, monkeypatch, recomp
     with Peak() as peak:
         learner(batch, 0)[0].backward()
     expected = need.activations + need.logits + need.gathered + need.gradients
-    assert 0.5 * expected <= peak.most <= expected
+    assert 0.5 * expected <= peak.peak <= expected
 
 
 IN_A_RANK = """
@@ -173,13 +173,13 @@ from remask.training.world import World
 
 def alive():
     gc.collect()
-    found = {}
+    storages = {}
     for x in gc.get_objects():
         if type(x) in (torch.Tensor, torch.nn.Parameter):
             for y in (x, x.grad if x.is_leaf else None, getattr(x, "ds_tensor", None)):
                 if y is not None and y.device.type == "cpu":
-                    found[y.untyped_storage().data_ptr()] = y.untyped_storage().nbytes()
-    return found
+                    storages[y.untyped_storage().data_ptr()] = y.untyped_storage().nbytes()
+    return storages
 
 world = World.from_environment()
 world.join()
@@ -287,11 +287,11 @@ def test_lumina_can_be_planned_from_its_config_alone(tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps(LLADA_8B | lumina))
     recipe = ["training/recipes/lumina_imgedit_full.yaml", f"start={tmp_path}", "shards=nowhere"]
     options = ["--dry-run", "--ranks", "2", "--gpu-memory", "80", "--length"]
-    for length, more, most in ((1200, [], 71.0), (2400, ["objective.kind=sft"], 71.6)):
+    for length, more, peak in ((1200, [], 71.0), (2400, ["objective.kind=sft"], 71.6)):
         launch.main([*recipe, *more, *options, str(length)])
         out = capsys.readouterr().out
         assert "8,081,805,312 of them trained" in out
-        assert f"at most {most} GB" in out
+        assert f"at most {peak} GB" in out
         assert "# fits 80 GB" in out
 
 

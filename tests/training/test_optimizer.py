@@ -23,9 +23,9 @@ def test_orthogonalising_keeps_directions_and_evens_out_their_sizes(rows, extra,
     columns = rows + extra
     generator = torch.Generator().manual_seed(seed)
     matrix = torch.randn(rows, columns, generator=generator)
-    found = orthogonalise(matrix[None])[0]
+    orthogonal = orthogonalise(matrix[None])[0]
     u, sizes, v = torch.linalg.svd(matrix, full_matrices=False)
-    turned = u.mT @ found @ v.mT  # diagonal if the directions are kept
+    turned = u.mT @ orthogonal @ v.mT  # diagonal if the directions are kept
     off = turned - torch.diag(turned.diagonal())
     assert off.abs().max() < 2e-2
     # Directions of a hundredth of the norm and more end between a half and one and a half.

@@ -225,7 +225,7 @@ def test_image_edits_learn_the_same_when_divided(runs):
 
 
 @pytest.mark.parametrize("kind", ["rm", "sft"])
-def test_ranks_whose_rows_differ_call_a_divided_head_alike(tmp_path, kind):
+def test_ranks_whose_rows_differ_call_a_partitioned_head_equally_often(tmp_path, kind):
     """Logits are made in chunks; a rank with shorter rows needs fewer than the other."""
     shards = write_data_set(tmp_path / "rows", [[3, 30, 5, 24, 30, 3, 9, 17] * 4])
     changes = {
@@ -244,8 +244,8 @@ def test_ranks_whose_rows_differ_call_a_divided_head_alike(tmp_path, kind):
         "from remask.training.train import main; main(sys.argv[1:])"
     )
     run_ranks(divided, 2, how=("-c", command))
-    found, wanted = losses(tmp_path / "divided"), losses(tmp_path / "alone")
-    assert found == pytest.approx(wanted, rel=1e-4)
+    divided_losses, wanted = losses(tmp_path / "divided"), losses(tmp_path / "alone")
+    assert divided_losses == pytest.approx(wanted, rel=1e-4)
 
 
 def test_zero_divides_lora_too(runs):
@@ -309,8 +309,8 @@ def test_bf16_is_near_fp32_and_saved_as_such(runs):
 
 def test_it_learns(runs):
     folder, _ = runs
-    found = losses(folder / "long")
-    first, last = ([found[i] for i in steps] for steps in (range(1, 11), range(191, 201)))
+    by_step = losses(folder / "long")
+    first, last = ([by_step[i] for i in steps] for steps in (range(1, 11), range(191, 201)))
     assert sum(last) < 0.5 * sum(first)
     early, late = (
         log_lines(folder / "long", "held_out")[0],
@@ -354,10 +354,10 @@ def test_spikes_are_left_out_and_counted(runs):
     lines = log_lines(folder / "spikes")
     assert [x["skipped"] for x in lines[:3]] == [0, 0, 0]
     assert lines[-1]["skipped"] >= 1
-    found, plain = losses(folder / "spikes"), losses(folder / "unspiked")
+    spiked, plain = losses(folder / "spikes"), losses(folder / "unspiked")
     first = next(x["step"] for x in lines if x["skipped"])
-    assert all(found[i] == plain[i] for i in range(1, first + 1))
-    assert found[first + 1] != plain[first + 1]
+    assert all(spiked[i] == plain[i] for i in range(1, first + 1))
+    assert spiked[first + 1] != plain[first + 1]
 
 
 def test_lora_is_saved_as_an_adapter_and_merges(runs, tmp_path):
@@ -380,12 +380,12 @@ def test_lora_is_saved_as_an_adapter_and_merges(runs, tmp_path):
     boards = torch.randint(0, 5, (3, 16), generator=torch.Generator().manual_seed(0))
     embeds = HistoryState(adapted.history, adapted.token_embedding).update(boards)
     with torch.no_grad():
-        found = adapted.logits(embeds)
-        assert not torch.allclose(found, base.logits(embeds), atol=1e-4)
+        logits = adapted.logits(embeds)
+        assert not torch.allclose(logits, base.logits(embeds), atol=1e-4)
         merge_command([str(output), str(tmp_path / "merged")])
         merged = load(tmp_path / "merged")
         assert not has_adapter(merged)
-        torch.testing.assert_close(merged.logits(embeds), found, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(merged.logits(embeds), logits, rtol=1e-4, atol=1e-5)
 
 
 def test_a_loss_that_is_no_number_stops_with_its_step_and_rows(runs):
@@ -456,7 +456,7 @@ def test_two_ranks_learn_as_one_and_may_become_one(runs, boards):
     run_ranks(path, 2)
     assert losses(folder / "pair") == pytest.approx(losses(folder / "adamw"), rel=1e-4)
     same(weights(folder / "pair"), weights(folder / "adamw"), rtol=1e-3, atol=1e-3)
-    # Back to step 3, and on with one rank; the states of ZeRO 3 are divided anew.
+    # Back to step 3, and on with one rank; the states of ZeRO 3 are partitioned again.
     zero = write_recipe(
         folder,
         "divided",

@@ -52,9 +52,9 @@ def test_no_bit_of_the_state_flips_unnoticed(folder, bit):
     for i in range(len(data)):
         path.write_bytes(data[:i] + bytes([data[i] ^ (1 << bit)]) + data[i + 1 :])
         with contextlib.suppress(ValueError):
-            found = read_checkpoint(folder)
-            assert found.state == SOUND  # in other letters, 1e-05 and 1E-05
-            assert found.faults() == []
+            checkpoint = read_checkpoint(folder)
+            assert checkpoint.state == SOUND  # in other letters, 1e-05 and 1E-05
+            assert checkpoint.faults() == []
 
 
 def test_no_bit_of_a_file_flips_unnoticed(folder):

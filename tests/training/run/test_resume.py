@@ -108,7 +108,7 @@ def test_a_damaged_checkpoint_is_named_and_the_older_one_taken(resumed, name):
     assert (folder / name / WEIGHTS).read_bytes() == (folder / "base" / WEIGHTS).read_bytes()
 
 
-def test_without_any_good_checkpoint_it_says_so_and_does_not_begin_anew(resumed):
+def test_without_any_good_checkpoint_it_says_so_and_does_not_start_over(resumed):
     folder, done = resumed
     (line,) = [x for x in done.stderr.splitlines() if f"{folder / 'none-left'}/" in x]
     assert "no undamaged checkpoint is left" in line
