@@ -1,4 +1,4 @@
-"""Trajectories to a trained model."""
+"""Trains a model on trajectory shards."""
 
 from remask.training.objective import ObjectiveConfig, OracleLoss, oracle_action, oracle_loss
 

@@ -11,7 +11,6 @@ import math
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
 
 import numpy as np
@@ -21,7 +20,7 @@ from torch import Tensor
 from remask.pipeline.runtime.provenance import RECIPE
 from remask.pipeline.runtime.recipes import digest
 from remask.training.batch import Batch
-from remask.training.engine import is_regrouped, make_engine, save_model, whole_weights
+from remask.training.engine import is_regrouped, make_engine
 from remask.training.held_out import HeldOut
 from remask.training.learner import Learner
 from remask.training.loader import Loader
@@ -29,13 +28,12 @@ from remask.training.plan import TrainingPlan, make_plan
 from remask.training.prefetch import Prefetched
 from remask.training.recipe import TrainRecipe
 from remask.training.run import disk_space
-from remask.training.run.card import model_card
-from remask.training.run.checkpoint import State, files_of, seal
-from remask.training.run.engine_state import save_state
+from remask.training.run.checkpoint import State
 from remask.training.run.extension import claim_run
 from remask.training.run.folder import RunFolder, RunOutcome
 from remask.training.run.logs import Log, check_wandb
 from remask.training.run.recovery import find_newest
+from remask.training.run.saving import Saver
 from remask.training.shard_set import ShardSet
 from remask.training.spikes import SpikeFilter
 from remask.training.tally import Tally
@@ -70,6 +68,7 @@ class Trainer:
             )
         newest = find_newest(folder, world)
         self._engine, self._peaks = make_engine(self.learner, plan, world, newest)
+        self._saver = Saver(self._engine, backbone, plan, folder, world)
         self._state = newest.state if newest else State(0, world.size)
         self._spikes = SpikeFilter(recipe.spikes, self._state.recent_losses)
         self._stop = False  # all ranks agree
@@ -116,7 +115,7 @@ class Trainer:
             if saved < step:
                 self._save(None, log.tally())
             if step == plan.steps:
-                self._export(scores)
+                self._saver.export(self._state, scores)
         if step == plan.steps:
             return RunOutcome(step, plan.steps, scores, str(self._folder.model))
         return RunOutcome(step, plan.steps, None, str(self._folder.path))
@@ -214,44 +213,8 @@ class Trainer:
         return self._recipe.optimizer.rate(step, self.plan.steps)
 
     def _save(self, scores: dict[str, float] | None, tally: list[float]) -> None:
-        state = dataclasses.replace(
-            self._state, tally=tuple(tally) if any(tally) else (), scores=scores
-        )
-        try:
-            self._write(state)
-        except BaseException:
-            self._folder.discard(state.step)
-            raise
-
-    def _write(self, state: State) -> None:
-        world, aside = self._world, self._folder.aside(state.step)
-        if world.is_first:
-            self._folder.begin(state.step)
-        world.wait()
-        save_state(self._engine, aside)
-        weights = whole_weights(self.learner.backbone, world)
-        if world.is_first:
-            self._write_model(aside / "model", weights, state.scores)
-        names = world.gather(files_of(aside) if world.is_first else None)[0]
-        parts = world.gather(seal(aside, names[world.rank :: world.size]))
-        if world.is_first:
-            files = {name: saved for part in parts for name, saved in part.items()}
-            self._folder.commit(state, files, keep=self._recipe.save.keep)
-        world.wait()
-
-    def _export(self, scores: dict[str, float] | None) -> None:
-        """Write the finished model to OUTPUT/model."""
-        self._folder.sweep()
-        weights = whole_weights(self.learner.backbone, self._world)
-        if self._world.is_first:
-            self._write_model(self._folder.model, weights, scores)
-        self._world.wait()
-
-    def _write_model(
-        self, path: Path, weights: dict[str, Tensor] | None, scores: dict[str, float] | None
-    ) -> None:
-        card = model_card(self.plan, self._state, scores)
-        save_model(self.learner.backbone, path, weights, card, self.plan)
+        unlogged = tuple(tally) if any(tally) else ()
+        self._saver.save(dataclasses.replace(self._state, tally=unlogged, scores=scores))
 
     @contextlib.contextmanager
     def _watching_signals(self) -> Iterator[None]:
