@@ -9,6 +9,7 @@ from torch import Tensor
 from remask.kernels import Segments
 from remask.models import Backbone
 from remask.models.decoding.policy import Policy
+from remask.models.registry import add_to
 from remask.training.batch import Batch
 from remask.training.objective.result import OracleLoss
 
@@ -27,7 +28,8 @@ class Objective(ABC):
     purpose: ClassVar[str]
     """What it trains a model for; completes "Trained with remask ..." on the model card."""
     uses_history: ClassVar[bool] = True
-    """Whether the model sees past states; without, it is saved with `history.variant` none."""
+    """Whether the model sees past states. If false, it is trained and saved with
+    `history.variant: none`."""
 
     def __init__(
         self,
@@ -57,7 +59,7 @@ class Objective(ABC):
         Args:
             batch: Trajectory rows.
             step: Training step; random draws are a function of seed, step and row.
-            encode: Computes the hidden states of the trajectories that the model shall see.
+            encode: Computes the hidden states of the trajectories that the model is to see.
         """
 
     @abstractmethod
@@ -87,11 +89,10 @@ ObjectiveType = TypeVar("ObjectiveType", bound=type[Objective])
 
 
 def register_objective(objective: ObjectiveType) -> ObjectiveType:
-    """Class decorator that lets recipes name an objective by its `kind`."""
-    if objective.kind in OBJECTIVES:
-        raise ValueError(
-            f"objective.kind {objective.kind!r} is taken by "
-            f"{OBJECTIVES[objective.kind].__qualname__}; choose another kind"
-        )
-    OBJECTIVES[objective.kind] = objective
+    """Class decorator: lets recipes name an objective by its `kind`.
+
+    Raises:
+        ValueError: Another objective has that kind.
+    """
+    add_to(OBJECTIVES, objective.kind, objective)
     return objective
