@@ -41,7 +41,7 @@ from remask.training.train import FAILURE, add_arguments, dry_run, refuse_planni
 from remask.training.world import TrainingError
 
 ENDING_S = 10
-"""For ranks that were killed to be gone."""
+"""How long to wait for killed ranks to end."""
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -108,7 +108,7 @@ def run(path: str, overrides: list[str]) -> None:
 
 
 def _exit(status: int, error: Exception) -> NoReturn:
-    if World.from_environment().is_first:  # the others found the same
+    if World.from_environment().is_first:  # the other ranks fail for the same reason
         _say_why(error)
     raise SystemExit(status)
 
