@@ -51,9 +51,9 @@ def make(variant="hr+decay+her", **config):
 
 def test_a_row_without_text_costs_what_the_unconditional_row_costs():
     said = make_batch([7, 8, 9], [7])
-    unsaid = make_batch([LAYOUT.unconditional_id], [LAYOUT.unconditional_id])
+    unconditional = make_batch([LAYOUT.unconditional_id], [LAYOUT.unconditional_id])
     dropped, _ = make(text_dropout=1.0)(said, 0)
-    expected, _ = make()(unsaid, 0)
+    expected, _ = make()(unconditional, 0)
     torch.testing.assert_close(dropped, expected, rtol=1e-5, atol=1e-6)
     assert float((make()(said, 0)[0] - expected).detach().abs()) > 1e-4
 
@@ -114,7 +114,7 @@ def test_nothing_is_dropped_while_scoring():
     assert not torch.equal(learner.train()(batch, 0)[0], plain)
 
 
-def test_pretraining_masks_what_the_model_can_say():
+def test_pretraining_masks_what_the_model_can_predict():
     learner = make(kind="pretrain")
     batch = make_batch([7, 8, 9], source_in="prompt")
     losses = [learner(batch, step) for step in range(20)]

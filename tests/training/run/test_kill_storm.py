@@ -27,7 +27,7 @@ from tests.training.test_trainer import DIVIDED
 
 KILLS = int(os.environ.get("REMASK_KILLS", "8"))
 SEED = int(os.environ.get("REMASK_SEED", "1"))
-MOST_STEPS = 60
+MAX_STEPS = 60
 """Between two kills."""
 LEVELS = ("remask train", "runner", "launcher", "rank")
 EVENTS = (
@@ -69,7 +69,7 @@ class Storm:
     def _wait(self, process):
         event = self.chance.choice(EVENTS)
         newest = self.folder.newest()
-        step = (newest.state.step if newest else 0) + self.chance.randint(1, MOST_STEPS)
+        step = (newest.state.step if newest else 0) + self.chance.randint(1, MAX_STEPS)
         partial = self.output / "checkpoints"
         conditions = {
             "step": lambda: max(losses(self.output), default=0) >= step,
@@ -103,7 +103,7 @@ class Storm:
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_storm_of_kills_changes_nothing(boards, tmp_path, ranks, stage):
     settings = {
-        "steps": MOST_STEPS * (KILLS + 1),
+        "steps": MAX_STEPS * (KILLS + 1),
         "save": {"every": 10, "keep": 1},
         "held_out": {"rows": 16, "every": 50},
         "optimizer": {"kind": "adamw", "lr": 3e-3},
