@@ -72,6 +72,7 @@ def test_the_wheel_is_pure_and_carries_modules_recipes_kernels_report_and_model(
 def test_an_installed_package_comes_before_a_folder_of_the_clone(tmp_path, monkeypatch):
     """But a folder of data does not, nor is a module inside another package touched."""
     (tmp_path / "kernels").mkdir()
+    monkeypatch.delitem(sys.modules, "kernels", raising=False)  # transformers may have imported it
     monkeypatch.setattr(sys, "path", [str(ROOT), str(tmp_path)])
     assert importlib.util.find_spec("kernels").origin == str(ROOT / "kernels/__init__.py")
     (tmp_path / "kernels" / "__init__.py").touch()
