@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from remask.models import HistoryConfig
 from remask.models.ranges import Range, check_fields
-from remask.training.objective import ObjectiveConfig
+from remask.training.objective import ObjectiveConfig, StateWeights
 from remask.training.optimizer import OptimizerConfig
 
 _AT_LEAST_1 = Range("[1, inf)")
@@ -183,4 +183,6 @@ class TrainRecipe:
         for name in ("output", "shards", "start", "save", "held_out", "log"):
             del values[name]
         del values["engine"]["micro_batch_size"], values["engine"]["recompute"]
+        if self.objective.state_weights == StateWeights():
+            del values["objective"]["state_weights"]  # runs from before there were any go on
         return values

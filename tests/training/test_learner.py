@@ -11,7 +11,7 @@ from remask.models import HistoryConfig, LladaConfig, LladaMDM
 from remask.models.history import HistoryState
 from remask.training.learner import Learner
 from remask.training.loader import Loader
-from remask.training.objective import BINS, ObjectiveConfig
+from remask.training.objective import BINS, ObjectiveConfig, StateWeights
 from remask.training.order import Order
 from remask.training.shard_set import ShardSet
 from remask.training.tally import Tally
@@ -27,7 +27,7 @@ def batches(tmp_path_factory):
     return [x[0] for x in islice(loader.batches(), 4)]
 
 
-def make(kind="rm", **history):
+def make(kind="rm", objective=None, **history):
     torch.manual_seed(0)
     model = LladaMDM(
         LladaConfig(
@@ -44,7 +44,8 @@ def make(kind="rm", **history):
     )
     for x in model.parameters():
         torch.nn.init.normal_(x, mean=float(x.ndim == 1), std=0.3)
-    return Learner(model, ObjectiveConfig(kind=kind), horizon=LAW.horizon, seed=5)
+    config = ObjectiveConfig(kind=kind, **(objective or {}))
+    return Learner(model, config, horizon=LAW.horizon, seed=5)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +74,43 @@ def test_the_revision_loss_is_that_of_rows_rolled_out_one_by_one(batches, histor
         assert Tally(sums).summary()["loss"] == pytest.approx(float(loss.detach()))
         assert Tally(sums).rows == len(batch.row_ids)
         assert Tally(sums).tokens == int(batch.is_token.sum())
+
+
+WEIGHTED = {"edit_weight": 1.7, "state_weights": StateWeights(reveal=0.3, mask=2.5, keep=0.9)}
+
+
+def test_the_weight_of_a_batch_is_the_sum_over_its_editable_positions(batches):
+    objective = make(objective=WEIGHTED).objective
+    for batch in batches:
+        state, target = batch.segments.state_at(batch.segments.step), batch.target
+        total, names = 0.0, set()
+        for b, n in batch.editable.nonzero().tolist():
+            is_masked, is_kept = state[b, n] == VOCABULARY.mask_id, state[b, n] == target[b, n]
+            name = "reveal" if is_masked else "keep" if is_kept else "mask"
+            names.add(name)
+            weight = 1.7 if batch.segments.moves[b, n] else 1.0
+            total += weight * getattr(WEIGHTED["state_weights"], name)
+        assert objective.weight(batch) == pytest.approx(total, rel=1e-12)
+        assert names == {"reveal", "mask", "keep"}
+
+
+def test_without_weights_of_states_a_batch_weighs_what_it_did(batches):
+    objective = make(objective={"edit_weight": 1.7}).objective
+    for batch in batches:
+        moving = int((batch.editable & batch.segments.moves).sum())
+        assert objective.weight(batch) == int(batch.editable.sum()) + moving * (1.7 - 1)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_a_weighted_loss_is_the_mean_over_any_split(batches, size):
+    """Micro-batches and ranks are averaged by their weights, as the trainer scales them."""
+    learner = make(objective=WEIGHTED)
+    for batch in batches:
+        parts = [batch[i : i + size] for i in range(0, 8, size)]
+        weights = [learner.objective.weight(part) for part in parts]
+        assert sum(weights) == pytest.approx(learner.objective.weight(batch), rel=1e-12)
+        mean = sum(w * learner(x, 0)[0] for w, x in zip(weights, parts, strict=True)) / sum(weights)
+        torch.testing.assert_close(mean, learner(batch, 0)[0])
 
 
 @pytest.mark.parametrize("kind", ["sft", "pretrain"])

@@ -62,6 +62,9 @@ EDITING = {
     "kind": "rm", "edit_weight": 2.0, "text_dropout": 0.3, "image_dropout": 0.3,
     "unlikelihood_weight": 0.5, "ordering_weight": 0.1,
 }  # fmt: skip
+WEIGHTED = {
+    "kind": "rm", "edit_weight": 1.7, "state_weights": {"reveal": 0.3, "mask": 2.5, "keep": 0.9}
+}  # fmt: skip
 
 
 def write_edits(folder):
@@ -110,6 +113,7 @@ def runs(boards, tmp_path_factory):
     uneven = {
         "shards": write_data_set(folder / "rows", [[3, 30, 9, 17, 5, 24, 30, 3] * 5] * 2),
         "model": LLADA,
+        "objective": WEIGHTED,
         "steps": 2,
     }
     edits = {

@@ -11,7 +11,7 @@ Importing a module of this package registers its kinds: a new one needs a line b
 """
 
 from remask.training.objective.chunks import num_chunks
-from remask.training.objective.config import ObjectiveConfig
+from remask.training.objective.config import ObjectiveConfig, StateWeights
 from remask.training.objective.masked import FineTuningObjective, PretrainingObjective, masked_loss
 from remask.training.objective.objective import OBJECTIVES, Objective, register_objective
 from remask.training.objective.oracle import RevisionObjective, oracle_action, oracle_loss
@@ -27,6 +27,7 @@ __all__ = [
     "Part",
     "PretrainingObjective",
     "RevisionObjective",
+    "StateWeights",
     "masked_loss",
     "num_chunks",
     "oracle_action",

@@ -1,6 +1,6 @@
 """The recipe's `objective` section."""
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, field
 from typing import Annotated
 
 from remask.models.ranges import Range, check_fields
@@ -8,6 +8,30 @@ from remask.training.objective.objective import OBJECTIVES
 
 _AT_LEAST_0 = Range("[0, inf)")
 _SHARE = Range("[0, 1]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateWeights:
+    """Weights of positions by what they show now: MASK, a wrong token or their target.
+
+    They depend on the state alone, so weights above 0 leave the minimiser of the loss where it is
+    (SPEC §4). A weight of 0 leaves the positions of a state out.
+    """
+
+    reveal: Annotated[float, _AT_LEAST_0] = 1.0
+    """Weight of positions whose state is MASK."""
+    mask: Annotated[float, _AT_LEAST_0] = 1.0
+    """Weight of positions whose state is a wrong token."""
+    keep: Annotated[float, _AT_LEAST_0] = 1.0
+    """Weight of positions whose state is the target."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "objective.state_weights.")
+        if not any(astuple(self)):
+            raise ValueError(
+                "objective.state_weights: reveal, mask and keep are all 0, which leaves nothing to "
+                "learn; set one of them above 0"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +47,8 @@ class ObjectiveConfig:
     edit_weight: Annotated[float, _AT_LEAST_0] = 1.0
     """Weight of positions that move in their trajectory; positions that keep their target have
     weight 1."""
+    state_weights: StateWeights = field(default_factory=StateWeights)
+    """Weights of positions by their current state, with `rm`; `edit_weight` multiplies them."""
     unlikelihood_weight: Annotated[float, _AT_LEAST_0] = 0.0
     """Weight of -log(1 - p(MASK)) at positions that keep their target; for image edits."""
     ordering_weight: Annotated[float, _AT_LEAST_0] = 0.0

@@ -5,6 +5,8 @@ stay. The loss is logged in these three parts, each with the share of positions 
 revision rule would act correctly.
 """
 
+from dataclasses import astuple
+
 import torch
 from torch import Tensor
 
@@ -42,8 +44,18 @@ class RevisionObjective(Objective):
 
     def weight(self, batch: Batch) -> float:
         """The sum of the weights of the batch's editable positions."""
-        moving = int((batch.editable & batch.segments.moves).sum())
-        return int(batch.editable.sum()) + moving * (self.config.edit_weight - 1)
+        segments, editable = batch.segments, batch.editable
+        state = segments.state_at(segments.step)
+        parts = _split_by_state(state, batch.target, self.backbone.mask_id)
+        wheres = [part & x for x in (editable, editable & segments.moves) for part in parts]
+        # Products of counts add up over any split of a batch; summing float32 weights would round.
+        counts = torch.stack([where.sum() for where in wheres]).tolist()
+        weights = astuple(self.config.state_weights)
+        total, moving = (
+            sum(w * n for w, n in zip(weights, part, strict=True))
+            for part in (counts[:3], counts[3:])
+        )
+        return total + moving * (self.config.edit_weight - 1)
 
     def decode_start(self, batch: Batch) -> tuple[Tensor, RevisionPolicy]:
         """The first state of each trajectory, and the paper's rule."""
@@ -106,8 +118,10 @@ def oracle_loss(
     loss, is_correct, p_mask, unlikely, order = map_logits(
         terms, head, hidden, state, target, rejected, vocab_size=vocab_size, min_chunks=min_chunks
     )
-    is_masked, is_kept = state == mask_id, state == target
+    is_masked, is_wrong, is_kept = parts = _split_by_state(state, target, mask_id)
     weight = torch.where(moves, config.edit_weight, 1.0)
+    for part, part_weight in zip(parts, astuple(config.state_weights), strict=True):
+        weight = torch.where(part, weight * part_weight, weight)
     total = (weight * loss).sum() / weight.sum().clamp(min=1e-12)
     unlikelihood = ordering = loss.new_zeros(())
     if config.unlikelihood_weight:
@@ -119,12 +133,21 @@ def oracle_loss(
     return OracleLoss(
         total,
         reveal=Part.sum_over(loss, is_correct, is_masked),
-        mask=Part.sum_over(loss, is_correct, ~is_masked & ~is_kept),
+        mask=Part.sum_over(loss, is_correct, is_wrong),
         keep=Part.sum_over(loss, is_correct, is_kept),
         unlikelihood=unlikelihood.detach(),
         ordering=ordering.detach(),
         calibration=_calibration(p_mask.detach(), ~is_masked, ~is_kept),
     )
+
+
+def _split_by_state(state: Tensor, target: Tensor, mask_id: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Where a state is MASK, a wrong token and the target, bool like `state`; each position once.
+
+    They are the parts `reveal`, `mask` and `keep`, in the order of `StateWeights`.
+    """
+    is_masked, is_kept = state == mask_id, state == target
+    return is_masked, ~is_masked & ~is_kept, is_kept
 
 
 def _terms(

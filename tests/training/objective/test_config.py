@@ -5,7 +5,7 @@ import math
 import pytest
 
 from remask.training import ObjectiveConfig
-from remask.training.objective import RevisionObjective, register_objective
+from remask.training.objective import RevisionObjective, StateWeights, register_objective
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,22 @@ from remask.training.objective import RevisionObjective, register_objective
 def test_bad_settings_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         ObjectiveConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"mask": -0.5}, "objective.state_weights.mask must be 0 or more, got -0.5"),
+        ({"keep": math.inf}, "objective.state_weights.keep must be 0 or more, got inf"),
+        (
+            {"reveal": 0.0, "mask": 0.0, "keep": 0.0},
+            "objective.state_weights: reveal, mask and keep are all 0, .* set one of them above 0",
+        ),
+    ],
+)
+def test_bad_weights_of_states_are_refused(weights, message):
+    with pytest.raises(ValueError, match=message):
+        StateWeights(**weights)
 
 
 def test_a_kind_is_registered_once():

@@ -1,14 +1,16 @@
 """The oracle loss against a per-position Python loop, its parts, floor, weights and chunks."""
 
+import dataclasses
 import math
 
 import pytest
 import torch
 
-from remask.training import ObjectiveConfig, oracle_loss
-from remask.training.objective import chunks
+from remask.training import ObjectiveConfig, oracle_action, oracle_loss
+from remask.training.objective import StateWeights, chunks
 
 MASK, VOCAB = 0, 6
+EVEN, UNEVEN = StateWeights(), StateWeights(reveal=3.0, mask=0.7, keep=0.0)
 
 
 def batch(seed=0, batch_size=4, positions=7):
@@ -37,7 +39,7 @@ def run(logits, rows, **settings):
     )
 
 
-def by_loops(logits, rows, edit_weight=1.0, floor=1e-8):
+def by_loops(logits, rows, edit_weight=1.0, floor=1e-8, state_weights=EVEN):
     """Total, and {part: [sum, count, correct]}, straight from SPEC §4 and the rule of SPEC §1."""
     parts = {name: [0.0, 0, 0] for name in ("reveal", "mask", "keep")}
     weighted = weights = 0.0
@@ -57,6 +59,7 @@ def by_loops(logits, rows, edit_weight=1.0, floor=1e-8):
         parts[name][1] += 1
         parts[name][2] += action == label
         weight = edit_weight if rows["moves"][b, n] else 1.0
+        weight *= getattr(state_weights, name)
         weighted += weight * loss
         weights += weight
     return weighted / weights, parts
@@ -64,16 +67,30 @@ def by_loops(logits, rows, edit_weight=1.0, floor=1e-8):
 
 @pytest.mark.parametrize("edit_weight", [1.0, 4.0, 0.0])
 @pytest.mark.parametrize("floor", [1e-8, 0.05])
-def test_loss_and_parts_equal_the_loop(edit_weight, floor):
+@pytest.mark.parametrize("state_weights", [EVEN, UNEVEN], ids=["even", "uneven"])
+def test_loss_and_parts_equal_the_loop(edit_weight, floor, state_weights):
     logits, rows = batch()
-    out = run(logits, rows, edit_weight=edit_weight, floor=floor)
-    total, parts = by_loops(logits, rows, edit_weight, floor)
+    if edit_weight == 0:  # a position that never moves must be left
+        state_weights = dataclasses.replace(state_weights, keep=0.5)
+    out = run(logits, rows, edit_weight=edit_weight, floor=floor, state_weights=state_weights)
+    total, parts = by_loops(logits, rows, edit_weight, floor, state_weights)
     assert out.total.item() == pytest.approx(total, rel=1e-5)
     for name, (loss_sum, count, correct) in parts.items():
         part = getattr(out, name)
         assert part.loss_sum.item() == pytest.approx(loss_sum, rel=1e-5)
         assert (part.count.item(), part.num_correct.item()) == (count, correct)
         assert count > 0
+
+
+def test_even_weights_of_states_change_no_bit():
+    logits, rows = batch()
+    editable = rows["editable"]
+    label = oracle_action(rows["state"], rows["target"], MASK)[editable]
+    loss = -logits[editable].float().log_softmax(-1).gather(-1, label[:, None])[:, 0]
+    weight = torch.where(rows["moves"][editable], 1.7, 1.0)
+    for settings in ({}, {"state_weights": EVEN}):
+        out = run(logits, rows, edit_weight=1.7, **settings)
+        assert torch.equal(out.total, (weight * loss).sum() / weight.sum())
 
 
 def test_no_position_costs_more_than_the_floor_allows():
