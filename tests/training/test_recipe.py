@@ -6,7 +6,7 @@ from remask.training.recipe import TrainRecipe
 
 PLAIN = {"shards": "data", "output": "run", "model": {"kind": "sudoku"}, "steps": 1}
 CLAIMED = "6dc44c4a77a08ceb"
-"""Digest of the content of `PLAIN` since the first release: another would end all runs under way."""
+"""Digest of the content of `PLAIN`; with another one, runs under way would not be resumed."""
 
 
 def content(**changes):
