@@ -104,7 +104,8 @@ class RowArrays:
 def _concatenate(grids: list[NDArray], width: int) -> NDArray:
     """Concatenate grids [..., B, N] along B, each cut or padded with 0 to N = `width`."""
     num_rows = sum(grid.shape[-2] for grid in grids)
-    out = np.zeros((*grids[0].shape[:-2], num_rows, width), grids[0].dtype)
+    # Shards of a larger horizon store their steps in a wider type.
+    out = np.zeros((*grids[0].shape[:-2], num_rows, width), np.result_type(*grids))
     first = 0
     for grid in grids:
         kept = grid[..., :width]

@@ -41,15 +41,23 @@ def describe(recipe: TrainRecipe, machine: Machine) -> str:
     check_deepspeed(recipe.engine)
     lines = [write_yaml(plain(recipe)).rstrip()]
     length = machine.length
-    if Storage(recipe.shards).exists(MANIFEST):
+    uris = [x.uri for x in recipe.shard_sets]
+    missing = [uri for uri in uris if not Storage(uri).exists(MANIFEST)]
+    if not missing:
         world = World(rank=0, size=machine.ranks, local_rank=0, local_size=machine.ranks)
         plan = make_plan(recipe, world, has_weights=False)
-        length = length or max(plan.train.table["longest"])
+        length = length or plan.train.longest
         lines.append(
             f"# train: {plan.steps} steps, {plan.train.num_rows} rows, {machine.ranks} ranks"
         )
+        if len(uris) > 1:
+            lines += [
+                f"# {shards.uri}: {rows} of {recipe.batch_size} rows of each batch, "
+                f"{plan.steps * rows / shards.num_rows:.3g} passes over {shards.num_rows} rows"
+                for shards, rows in zip(plan.train.sets, recipe.rows_per_set, strict=True)
+            ]
     else:
-        lines.append(f"# {recipe.shards} is not built yet: steps and rows are not known")
+        lines += [f"# {uri} is not built yet: steps and rows are not known" for uri in missing]
     backbone = make_outline(recipe)
     length = length or backbone.max_length or 1024
     micro = micro_batch_size(recipe, machine.ranks)

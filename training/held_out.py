@@ -10,7 +10,7 @@ from remask.models import revise
 from remask.training.batch import Batch
 from remask.training.learner import Learner
 from remask.training.loader import Loader
-from remask.training.order import Order
+from remask.training.mixture import Mixture
 from remask.training.recipe import HeldOutConfig
 from remask.training.shard_set import ShardSet
 from remask.training.tally import Tally
@@ -36,7 +36,7 @@ class HeldOut:
         """
         self._config, self._world, self._replicated = config, world, replicated
         count = min(config.rows, shards.num_rows)
-        ((batch,)) = next(Loader(shards, Order(shards.sizes, count, 0, count)).batches())
+        ((batch,)) = next(Loader(Mixture.single(shards, count, 0, count)).batches())
         own = torch.arange(count) if replicated else torch.arange(world.rank, count, world.size)
         by_length = own[batch.is_token[own].sum(1).argsort(stable=True)]
         self._batches = [batch[rows] for rows in by_length.split(ROWS_PER_BATCH) if len(rows)]

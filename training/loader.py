@@ -1,18 +1,18 @@
 """Shards to batches: streamed, resumable at a row, the same rows for any number of ranks.
 
-`order.py` says which row comes when. A rank owns a contiguous part of each batch, and so reads only
-the lanes that this part comes from.
+`order.py` says which row of a shard set comes when, `mixture.py` where in a batch it stands. A rank
+owns a contiguous part of each batch, and so reads only the lanes that this part comes from.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 
 from remask.pipeline.format.rows import TrajectoryFile
 from remask.training.batch import Batch, RowArrays
-from remask.training.order import Order
-from remask.training.shard_set import ShardSet
+from remask.training.mixture import LanePart, Mixture
 
 ROWS_PER_CHUNK = 1024
 """Rows that a rank assembles at once: as many steps as they fill, at least one."""
@@ -23,8 +23,7 @@ class Loader:
 
     def __init__(
         self,
-        shards: ShardSet,
-        order: Order,
+        mixture: Mixture,
         *,
         rank: int = 0,
         world_size: int = 1,
@@ -36,22 +35,22 @@ class Loader:
             ValueError: The batch does not divide into ranks and micro-batches, or there are fewer
                 rows than ranks.
         """
-        rows, remainder = divmod(order.batch_size, world_size)
+        rows, remainder = divmod(mixture.batch_size, world_size)
         if remainder or rows % micro_batches:
             raise ValueError(
-                f"batch_size {order.batch_size} must be a multiple of ranks × micro-batches "
+                f"batch_size {mixture.batch_size} must be a multiple of ranks × micro-batches "
                 f"({world_size} × {micro_batches})"
             )
-        if order.num_rows < world_size:
+        if mixture.num_rows < world_size:
             raise ValueError(
-                f"{shards.uri} has {order.num_rows} rows for {world_size} ranks; use fewer ranks"
+                f"{' + '.join(x.uri for x in mixture.sets)} has {mixture.num_rows} rows for "
+                f"{world_size} ranks; use fewer ranks"
             )
-        self._rows_per_lane = order.rows_per_lane
         self._rows, self._micro_rows = rows, rows // micro_batches
-        own_rows = range(rank * rows, (rank + 1) * rows)
-        self._parts = list(_split_by_lane(own_rows, self._rows_per_lane))
-        self._lanes = {lane: _Lane(shards, order, lane) for lane, _ in self._parts}
-        shards.set_cache_size(len(self._lanes) + 1)
+        parts = list(mixture.parts(range(rank * rows, (rank + 1) * rows)))
+        self._lanes = [_Lane(mixture, part) for part in parts]
+        for set_index, num_lanes in Counter(part.set_index for part in parts).items():
+            mixture.sets[set_index].set_cache_size(num_lanes + 1)
 
     def batches(self, first_step: int = 0) -> Iterator[list[Batch]]:
         """The micro-batches of each step, without end."""
@@ -69,15 +68,13 @@ class Loader:
 
     def _read_steps(self, steps: range) -> RowArrays:
         """This rank's rows of several steps, in order of the steps."""
-        share = self._rows_per_lane
         parts, columns, num_read = [], [], 0
-        for lane, lane_rows in self._parts:
-            served = self._lanes[lane].take(range(steps.start * share, steps.stop * share))
-            offsets = np.arange(len(steps))[:, None] * share  # [steps, 1]
-            own = offsets + np.arange(lane_rows.start, lane_rows.stop)  # [steps, rows]
-            parts.append(served if len(lane_rows) == share else served[own.reshape(-1)])
-            columns.append(num_read + np.arange(own.size).reshape(own.shape))
-            num_read += own.size
+        for lane in self._lanes:
+            part = lane.take(steps)
+            num_rows = len(part.lengths)
+            parts.append(part)
+            columns.append(num_read + np.arange(num_rows).reshape(len(steps), -1))
+            num_read += num_rows
         by_step = np.concatenate(columns, axis=1).reshape(-1)
         return RowArrays.concatenate(parts)[by_step]
 
@@ -85,14 +82,25 @@ class Loader:
 class _Lane:
     """One lane's rows in the order they are served; keeps the current block in memory."""
 
-    def __init__(self, shards: ShardSet, order: Order, lane: int) -> None:
-        self._shards, self._order, self._lane = shards, order, lane
+    def __init__(self, mixture: Mixture, part: LanePart) -> None:
+        """Serve a part of the lane's share of every batch."""
+        self._shards, self._order = mixture.sets[part.set_index], mixture.orders[part.set_index]
+        self._first_id, self._lane, self._part = mixture.first_ids[part.set_index], part.lane, part
         self._block = range(0)
         self._rows: RowArrays | None = None
         self._shard = -1
         self._file: TrajectoryFile | None = None
 
-    def take(self, positions: range) -> RowArrays:
+    def take(self, steps: range) -> RowArrays:
+        """The part's rows of several steps, in order of the steps."""
+        share, rows = self._order.rows_per_lane, self._part.rows
+        served = self._serve(range(steps.start * share, steps.stop * share))
+        if len(rows) == share:
+            return served
+        firsts = np.arange(len(steps))[:, None] * share  # [steps, 1]
+        return served[(firsts + np.arange(rows.start, rows.stop)).reshape(-1)]
+
+    def _serve(self, positions: range) -> RowArrays:
         """The rows at consecutive positions."""
         parts, at = [], positions.start
         while at < positions.stop:
@@ -114,16 +122,5 @@ class _Lane:
             self._shard, self._file = shard, self._shards.open(shard)
         trajectories = self._file.read(rows)
         examples = trajectories.examples
-        row_ids = self._shards.row_ids(shard, rows)
+        row_ids = self._first_id + self._shards.row_ids(shard, rows)
         return RowArrays(trajectories.segments, examples.editable, examples.lengths, row_ids)
-
-
-def _split_by_lane(rows: range, rows_per_lane: int) -> Iterator[tuple[int, range]]:
-    """The lanes that some rows of a batch come from, and the rows of each lane's share."""
-    at = rows.start
-    while at < rows.stop:
-        lane = at // rows_per_lane
-        first = lane * rows_per_lane
-        stop = min(rows.stop, first + rows_per_lane)
-        yield lane, range(at - first, stop - first)
-        at = stop

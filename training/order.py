@@ -37,6 +37,9 @@ class Order:
     seed: int
     buffer: Annotated[int, Range("[1, inf)")]
     """Rows that are shuffled together, over all lanes."""
+    stream: Annotated[int, Range("[0, inf)")] = 0
+    """Orders of one seed with different numbers shuffle shards and rows differently. Groups of
+    lengths come in the same order, so that sets of similar rows serve similar lengths together."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -97,7 +100,7 @@ class Order:
         Rows of equal length are in random order, drawn for each lane separately.
         """
         epoch = self.epoch(lane, block.start)
-        shuffled = self._rng(_ROWS, epoch, lane, block.start).permutation(len(block))
+        shuffled = self._own_rng(_ROWS, epoch, lane, block.start).permutation(len(block))
         by_length = shuffled[np.argsort(lengths[shuffled], kind="stable")]
         size = self.rows_per_lane
         head = min(-block.start % size, len(block))  # completes a batch that the last block began
@@ -109,8 +112,11 @@ class Order:
 
     def _line(self, epoch: int) -> tuple[Ints, Ints]:
         """The epoch's shards in order, [S], and the first row of each in the line, [S + 1]."""
-        shards = self._rng(_SHARDS, epoch).permutation(len(self.sizes))
+        shards = self._own_rng(_SHARDS, epoch).permutation(len(self.sizes))
         return shards, np.concatenate([[0], np.cumsum(self.sizes[shards])])
+
+    def _own_rng(self, *key: int) -> np.random.Generator:
+        return self._rng(*key, self.stream) if self.stream else self._rng(*key)
 
     def _rng(self, *key: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, *key])

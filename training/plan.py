@@ -14,8 +14,8 @@ from remask.models.checkpoints.checkpoint import outline
 from remask.models.images.guidance import edit_layout
 from remask.training.deepspeed_config import check_deepspeed
 from remask.training.loader import Loader
+from remask.training.mixture import Mixture, check_same_vocabulary
 from remask.training.objective import OBJECTIVES, num_chunks
-from remask.training.order import Order
 from remask.training.recipe import TrainRecipe
 from remask.training.shard_set import ShardSet
 from remask.training.world import World
@@ -26,19 +26,18 @@ class TrainingPlan:
     """A recipe, resolved for its data and a number of ranks."""
 
     recipe: TrainRecipe
-    train: ShardSet
+    train: Mixture
     held_out: ShardSet | None
+    """The held-out split of the first data set that has one, if it is decoded."""
     steps: int
     """Total number of updates."""
     micro_batches: int
     """Micro-batches per rank and update."""
-    horizon: int
-    """T of the trajectories."""
 
-    @cached_property
-    def order(self) -> Order:
-        recipe = self.recipe
-        return Order(self.train.sizes, recipe.batch_size, recipe.seed, recipe.shuffle_buffer)
+    @property
+    def horizon(self) -> int:
+        """T of the trajectories; the largest of all sets."""
+        return self.train.horizon
 
     @cached_property
     def start(self) -> str | None:
@@ -48,12 +47,12 @@ class TrainingPlan:
     @property
     def content(self) -> dict[str, Any]:
         """The settings that the result depends on, with the fingerprints of data and checkpoint."""
-        return {**self.recipe.content, "data": self.train.fingerprint, "start": self.start}
+        return {**self.recipe.content, "data": self._data, "start": self.start}
 
     def max_chunks(self, vocab_size: int, world: World) -> int:
         """Calls of the head for the largest micro-batch that a rank may get."""
         rows = self.recipe.batch_size // world.size // self.micro_batches
-        return num_chunks(rows * max(self.train.table["longest"]), vocab_size)
+        return num_chunks(rows * self.train.longest, vocab_size)
 
     def make_backbone(self) -> Backbone:
         """Make the model to train, with the same weights on every rank and every launch."""
@@ -67,6 +66,15 @@ class TrainingPlan:
                     add_lora(backbone, recipe.lora.rank, recipe.lora.alpha, recipe.lora.dropout)
                 return backbone.train()
             return create(recipe.model or {}, self._history(recipe.history or HistoryConfig()))
+
+    @property
+    def _data(self) -> Any:
+        """The fingerprint of the rows; of several sets, in their order, with their shares."""
+        fingerprints = [x.fingerprint for x in self.train.sets]
+        if len(fingerprints) == 1:
+            return fingerprints[0]
+        pairs = zip(fingerprints, self.recipe.shard_sets, strict=True)
+        return [{"rows": fingerprint, "share": x.share} for fingerprint, x in pairs]
 
     def _history(self, history: HistoryConfig) -> HistoryConfig:
         if OBJECTIVES[self.recipe.objective.kind].uses_history:
@@ -91,19 +99,21 @@ def make_plan(recipe: TrainRecipe, world: World, *, has_weights: bool = True) ->
             f"start {recipe.start} is an adapter; merge it into its base first with `remask merge`"
         )
     check_deepspeed(recipe.engine)
-    train = ShardSet(recipe.shards, "train")
+    sets = tuple(ShardSet(x.uri, "train") for x in recipe.shard_sets)
+    check_same_vocabulary(sets)
+    train = Mixture(sets, recipe.rows_per_set, recipe.seed, recipe.shuffle_buffer)
     held_out = None
-    if recipe.held_out.every and "held_out" in train.splits:
-        held_out = ShardSet(recipe.shards, "held_out")
+    if recipe.held_out.every:
+        uris = (x.uri for x in sets if "held_out" in x.splits)
+        held_out = next((ShardSet(uri, "held_out") for uri in uris), None)
     plan = TrainingPlan(
         recipe,
         train,
         held_out,
         recipe.num_steps(train.num_rows),
         recipe.batch_size // world.size // micro_batch_size(recipe, world.size),
-        train.shared_value("horizon"),
     )
-    Loader(train, plan.order, rank=world.rank, world_size=world.size)
+    Loader(train, rank=world.rank, world_size=world.size)
     _check_model(plan, has_weights=has_weights)
     return plan
 
@@ -138,14 +148,12 @@ def _check_model(plan: TrainingPlan, *, has_weights: bool) -> None:
         backbone = outline_start(recipe.start, check=has_weights)
     if recipe.objective.drops_conditions:
         edit_layout(backbone, "objective.text_dropout or image_dropout")
-    splits = [x for x in (plan.train, plan.held_out) if x is not None]
-    longest = max(n for x in splits for n in x.table["longest"])
-    if backbone.max_length is not None and longest > backbone.max_length:
-        raise ValueError(
-            f"{plan.train.uri} has rows of {longest} tokens, the model takes "
-            f"{backbone.max_length}; build shards with source.max_length {backbone.max_length}"
-        )
-    for shards in splits:
+    for shards in [*plan.train.sets, *([plan.held_out] if plan.held_out else [])]:
+        if backbone.max_length is not None and shards.longest > backbone.max_length:
+            raise ValueError(
+                f"{shards.uri} has rows of {shards.longest} tokens, the model takes "
+                f"{backbone.max_length}; build shards with source.max_length {backbone.max_length}"
+            )
         checks = {
             "vocab_size": (backbone.vocab_size, backbone.fits(shards.shared_value("vocab_size"))),
             "mask_id": (backbone.mask_id, backbone.mask_id == shards.shared_value("mask_id")),
@@ -156,8 +164,11 @@ def _check_model(plan: TrainingPlan, *, has_weights: bool) -> None:
                     f"{shards.uri} has {name} {shards.shared_value(name)}, the model {of_model}; "
                     "train a model with the data's vocabulary, or build shards for this model"
                 )
-        if shards.shared_value("horizon") != plan.horizon:
+    if plan.held_out is not None:
+        (train,) = (x for x in plan.train.sets if x.uri == plan.held_out.uri)
+        horizons = [x.shared_value("horizon") for x in (plan.held_out, train)]
+        if horizons[0] != horizons[1]:
             raise ValueError(
-                f"{shards.uri} has horizon {shards.shared_value('horizon')} in {shards.split} and "
-                f"{plan.horizon} in {plan.train.split}; build both with one recipe"
+                f"{train.uri} has horizon {horizons[0]} in held_out and {horizons[1]} in train; "
+                "build both with one recipe"
             )

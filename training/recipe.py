@@ -9,6 +9,7 @@ from remask.models import HistoryConfig
 from remask.models.ranges import Range, check_fields
 from remask.training.objective import ObjectiveConfig, StateWeights
 from remask.training.optimizer import OptimizerConfig
+from remask.training.shares import ShardShare, check_shares, rows_per_set
 
 _AT_LEAST_1 = Range("[1, inf)")
 _ROW_COUNT = Range("[1, 2^24]")
@@ -129,8 +130,10 @@ class LogConfig:
 class TrainRecipe:
     """From trajectory shards to a checkpoint."""
 
-    shards: str
-    """A data set that `remask build` wrote: any fsspec URI."""
+    shards: str | tuple[ShardShare, ...]
+    """A data set that `remask build` wrote, by any fsspec URI; or several, each with its share of
+    every batch: [{uri: runs/a/data, share: 0.5}, {uri: runs/b/data, share: 0.5}]. Held-out rows
+    come from the first of them that has any."""
     output: str
     """Folder of the run, on a file system that all ranks share."""
     model: dict[str, Any] | None = None
@@ -147,7 +150,8 @@ class TrainRecipe:
     """Total number of updates. A run can be extended later if the learning rates of the steps that
     it has done stay the same, as with `decay: constant`."""
     epochs: Annotated[float | None, Range("(0, inf)")] = None
-    """The same as passes over the data. Give either steps or epochs."""
+    """The same as passes over the data, with several sets over the sum of their rows. Give either
+    steps or epochs."""
     batch_size: Annotated[int, _ROW_COUNT] = 64
     """Rows per update, over all ranks."""
     shuffle_buffer: Annotated[int, _ROW_COUNT] = 65536
@@ -161,6 +165,7 @@ class TrainRecipe:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        check_shares(self.shard_sets, self.batch_size)
         if (self.model is None) == (self.start is None):
             raise ValueError("give either model, for a new backbone, or start, a checkpoint folder")
         if (self.steps is None) == (self.epochs is None):
@@ -169,6 +174,18 @@ class TrainRecipe:
             raise ValueError(f"output must be a folder on a file system, got {self.output}")
         if self.lora and not self.start:
             raise ValueError("lora needs a checkpoint to start from")
+
+    @property
+    def shard_sets(self) -> tuple[ShardShare, ...]:
+        """The data sets with their shares of a batch; a single one has all of it."""
+        if isinstance(self.shards, str):
+            return (ShardShare(uri=self.shards, share=1.0),)
+        return tuple(self.shards)
+
+    @property
+    def rows_per_set(self) -> tuple[int, ...]:
+        """Rows of every batch that come from each data set."""
+        return tuple(rows_per_set(self.shard_sets, self.batch_size))
 
     def num_steps(self, num_rows: int) -> int:
         """Total number of updates on a data set of `num_rows` rows."""

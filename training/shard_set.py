@@ -50,6 +50,11 @@ class ShardSet:
         """Rows of each shard, [S]."""
         return np.diff(self._edges)
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest row."""
+        return int(max(self.table["longest"]))
+
     @cached_property
     def fingerprint(self) -> str:
         """A short hash of the shards' checksums, which identifies the rows."""

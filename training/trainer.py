@@ -34,7 +34,6 @@ from remask.training.run.folder import RunFolder, RunOutcome
 from remask.training.run.logs import Log, check_wandb
 from remask.training.run.recovery import find_newest
 from remask.training.run.saving import Saver
-from remask.training.shard_set import ShardSet
 from remask.training.spikes import SpikeFilter
 from remask.training.tally import Tally
 from remask.training.world import TrainingError, World
@@ -79,7 +78,6 @@ class Trainer:
         recipe, plan = self._recipe, self.plan
         loader = Loader(
             plan.train,
-            plan.order,
             rank=self._world.rank,
             world_size=self._world.size,
             micro_batches=plan.micro_batches,
@@ -200,12 +198,13 @@ class Trainer:
     def _fail(self, step: int, what: str, row_ids: list[int]) -> None:
         by_rank = self._world.gather(row_ids)
         rows = np.array([i for ids in by_rank for i in ids], np.int64)
-        shards = ShardSet(self.plan.train.uri, "train")  # the loader's thread uses the plan's
-        names = shards.names(rows[:MAX_NAMED_ROWS])
+        train = self.plan.train.reopened()  # the loader's thread uses the plan's
+        names = train.names(rows[:MAX_NAMED_ROWS])
+        uri = train.sets[0].uri if len(train.sets) == 1 else "URI"
         more = f" and {len(rows) - MAX_NAMED_ROWS} more" if len(rows) > MAX_NAMED_ROWS else ""
         raise TrainingError(
             f"{what} is not a number at step {step}, from rows {', '.join(names)}{more}; inspect "
-            f"the rows with `remask shards {self.plan.train.uri} show`, or lower optimizer.lr and "
+            f"the rows with `remask shards {uri} show`, or lower optimizer.lr and "
             "start again from an earlier checkpoint"
         )
 

@@ -48,9 +48,9 @@ from remask.pipeline.trajectory import TrajectoryConfig, sample_moves
 from remask.training.batch import Batch
 from remask.training.launch import free_port
 from remask.training.loader import Loader
+from remask.training.mixture import Mixture
 from remask.training.objective import oracle_action
 from remask.training.optimizer import OptimizerConfig, make_optimizer
-from remask.training.order import Order
 from remask.training.prefetch import Prefetched
 from remask.training.recipe import HeldOutConfig, LogConfig, TrainRecipe
 from remask.training.run.folder import State
@@ -208,7 +208,7 @@ def bench_loader(uri: str, trained: float, *, with_ray: bool) -> None:
 
     def ours() -> None:
         shards = ShardSet(uri, "train")  # opened, verified and decoded again
-        loader = Loader(shards, Order(shards.sizes, BATCH, 0, 16384))
+        loader = Loader(Mixture.single(shards, BATCH, 0, 16384))
         for _ in itertools.islice(loader.batches(), steps):
             pass
 
@@ -421,7 +421,7 @@ def trainer_for(
 
 def loader_for(plan: Any, world: World | None = None) -> Loader:
     rank, size = (world.rank, world.size) if world else (0, 1)
-    return Loader(plan.train, plan.order, rank=rank, world_size=size)
+    return Loader(plan.train, rank=rank, world_size=size)
 
 
 def in_turns(sides: dict[str, Callable[[], None]], rounds: int = ROUNDS) -> dict[str, list[float]]:

@@ -19,7 +19,7 @@ RELAPSES = replace(LAW, rules={"wrong": 0.4, "mask": 0.2, "relapse": 0.2, "relap
 """Every third shard follows this law: its paths have up to five segments."""
 
 
-def write_data_set(uri, shards, *, splits=None, seed=0):
+def write_data_set(uri, shards, *, splits=None, seed=0, horizon=LAW.horizon):
     """A data set whose shards have rows of the given lengths: [[5, 3], [7], ...]."""
     rng = np.random.default_rng(seed)
     storage = Storage(str(uri))
@@ -39,9 +39,9 @@ def write_data_set(uri, shards, *, splits=None, seed=0):
             vocabulary=VOCABULARY,
         )
         proposal, mask_id = Uniform(VOCABULARY.allowed), VOCABULARY.mask_id
-        law = RELAPSES if index % 3 == 2 else LAW
+        law = replace(RELAPSES if index % 3 == 2 else LAW, horizon=horizon)
         moves = sample_moves(target, editable, proposal, law, rng, mask_id=mask_id)
-        data = encode_trajectories(TrajectoryRows(examples, moves, LAW.horizon))
+        data = encode_trajectories(TrajectoryRows(examples, moves, horizon))
         path = f"{manifest.SHARDS}/{name}.parquet"
         storage.write(path, data)
         row = manifest.EMPTY_ROW | {
@@ -49,7 +49,7 @@ def write_data_set(uri, shards, *, splits=None, seed=0):
             "path": path,
             "split": name.rsplit("-", 2)[0],
             "schema_version": SCHEMA_VERSION,
-            "horizon": LAW.horizon,
+            "horizon": horizon,
             "vocab_size": VOCABULARY.size,
             "mask_id": VOCABULARY.mask_id,
             "rows": len(lengths),

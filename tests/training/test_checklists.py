@@ -75,7 +75,7 @@ def first_loss(path):
     recipe = load_recipe(TrainRecipe, path, ["objective.kind=sft"])
     plan = make_plan(recipe, World(rank=0, size=1, local_rank=0, local_size=1))
     backbone = plan.make_backbone()
-    ((batch,),) = islice(Loader(plan.train, plan.order).batches(), 1)
+    ((batch,),) = islice(Loader(plan.train).batches(), 1)
     config = backbone.history
     with torch.no_grad():
         embeds = encode_rows(

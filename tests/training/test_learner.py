@@ -11,8 +11,8 @@ from remask.models import HistoryConfig, LladaConfig, LladaMDM
 from remask.models.history import HistoryState
 from remask.training.learner import Learner
 from remask.training.loader import Loader
+from remask.training.mixture import Mixture
 from remask.training.objective import BINS, ObjectiveConfig, StateWeights
-from remask.training.order import Order
 from remask.training.shard_set import ShardSet
 from remask.training.tally import Tally
 from tests.training.data import LAW, VOCABULARY, write_data_set
@@ -23,7 +23,7 @@ def batches(tmp_path_factory):
     lengths = [[9, 12, 5, 7, 12, 12, 3, 8] * 4] * 3
     uri = write_data_set(tmp_path_factory.mktemp("rows"), lengths)
     shards = ShardSet(uri, "train")
-    loader = Loader(shards, Order(shards.sizes, 8, 0, 1))
+    loader = Loader(Mixture.single(shards, 8, 0, 1))
     return [x[0] for x in islice(loader.batches(), 4)]
 
 

@@ -19,8 +19,8 @@ from remask.training.engine import recompute_blocks
 from remask.training.learner import Learner
 from remask.training.loader import Loader
 from remask.training.memory_estimate import estimate_memory
+from remask.training.mixture import Mixture
 from remask.training.optimizer import make_optimizer
-from remask.training.order import Order
 from remask.training.recipe import TrainRecipe
 from remask.training.shard_set import ShardSet
 from tests.models.backbones.test_masked_lm import OWN, SMALL
@@ -144,7 +144,7 @@ def test_a_real_step_peaks_where_the_estimate_says(tmp_path, monkeypatch, recomp
     """Never above it, and not much below: not all parts are at their height together."""
     monkeypatch.setattr("remask.training.objective.chunks.CHUNK_ELEMENTS", 1 << 18)
     shards = ShardSet(write_data_set(tmp_path / "data", [[64] * 8]), "train")
-    (batch,) = next(Loader(shards, Order(shards.sizes, 8, 0, 8)).batches())
+    (batch,) = next(Loader(Mixture.single(shards, 8, 0, 8)).batches())
     shape = SHAPE | {"mask_token_id": VOCABULARY.mask_id, "vocab_size": vocabulary, "n_layers": 6}
     recipe = make_recipe(engine={"recompute": recompute})
     with torch.device("meta"):
@@ -187,7 +187,7 @@ sizes = []
 for values in json.loads(sys.argv[1]):
     recipe = from_mapping(TrainRecipe, values, "recipe")
     plan = make_plan(recipe, world)
-    loader = Loader(plan.train, plan.order, rank=world.rank, world_size=world.size)
+    loader = Loader(plan.train, rank=world.rank, world_size=world.size)
     (batch,) = next(loader.batches())
     before = alive()
     learner = Learner(plan.make_backbone(), recipe.objective, horizon=plan.horizon, seed=0)

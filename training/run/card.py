@@ -19,7 +19,7 @@ def model_card(plan: TrainingPlan, state: State, scores: dict[str, float] | None
     facts = {
         "steps": f"{state.step:,} of {plan.steps:,}",
         "rows seen": f"{state.step * recipe.batch_size:,}",
-        "data": f"{plan.train.fingerprint}, {plan.train.num_rows:,} training rows",
+        "data": "; ".join(_data(plan)),
         "started from": plan.start or "random weights",
     }
     parts[-1] += "".join(f"\n| {name} | {value} |" for name, value in facts.items())
@@ -33,3 +33,12 @@ def model_card(plan: TrainingPlan, state: State, scores: dict[str, float] | None
         f"```json\n{json.dumps(provenance(), indent=2)}\n```",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _data(plan: TrainingPlan) -> list[str]:
+    """Fingerprint and size of each shard set; of several, also its share of every batch."""
+    facts = [f"{x.fingerprint}, {x.num_rows:,} training rows" for x in plan.train.sets]
+    if len(facts) == 1:
+        return facts
+    shares = [x.share for x in plan.recipe.shard_sets]
+    return [f"{fact}, {share:g} of each batch" for fact, share in zip(facts, shares, strict=True)]

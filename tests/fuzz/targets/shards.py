@@ -177,8 +177,8 @@ def run_training(case: Case) -> None:
         shards=DATA, output="out", model=model, steps=1, batch_size=4, shuffle_buffer=8
     )
     plan = make_plan(recipe, ALONE)
-    size = plan.train.shared_value("vocab_size")
-    for batch in next(Loader(plan.train, plan.order).batches()):
+    size = plan.train.sets[0].shared_value("vocab_size")
+    for batch in next(Loader(plan.train).batches()):
         segments = batch.segments
         ids, steps = (segments.tokens,), (segments.ends, segments.step)
         if any(int(x.min()) < 0 or int(x.max()) >= size for x in ids if x.numel()):
