@@ -1,0 +1,106 @@
+"""Plans over several shard sets: what of them identifies a run, and what does not fit together."""
+
+import polars as pl
+import pytest
+
+from remask.models.config import from_mapping
+from remask.pipeline.format import manifest
+from remask.training import launch
+from remask.training.plan import make_plan
+from remask.training.recipe import TrainRecipe
+from remask.training.run.card import model_card
+from remask.training.run.checkpoint import State
+from remask.training.world import World
+from tests.training.data import write_data_set
+from tests.training.runs import LLADA, write_recipe
+
+ALONE = World(rank=0, size=1, local_rank=0, local_size=1)
+
+
+@pytest.fixture
+def uris(tmp_path):
+    """Two sets, of which only the second has held-out rows."""
+    return [
+        write_data_set(tmp_path / "a", [[5] * 30, [9] * 10]),
+        write_data_set(tmp_path / "b", [[7] * 20, [8] * 4], splits={1: "held_out"}, horizon=6),
+    ]
+
+
+def plan(uris, shares=(0.75, 0.25), **changes):
+    sets = [{"uri": x, "share": share} for x, share in zip(uris, shares, strict=True)]
+    values = {"shards": sets, "output": "run", "model": LLADA, "steps": 5, "batch_size": 8}
+    return make_plan(from_mapping(TrainRecipe, values | changes, "recipe"), ALONE)
+
+
+def test_a_plan_covers_all_sets(uris):
+    both = plan(uris, steps=None, epochs=2.0)
+    assert both.train.rows_per_set == (6, 2)
+    assert (both.train.num_rows, both.steps) == (60, 15)
+    assert (both.horizon, both.train.longest) == (6, 9)
+    assert (both.held_out.uri, both.held_out.num_rows) == (uris[1], 4)
+    assert plan(uris, held_out={"every": 0}).held_out is None
+
+
+def test_a_list_of_one_set_is_the_set(uris):
+    listed, named = plan(uris[:1], (1.0,)), plan(uris[:1], (1.0,), shards=uris[0])
+    assert listed.content == named.content
+    assert named.content["data"] == named.train.sets[0].fingerprint
+
+
+def test_order_and_shares_of_sets_are_part_of_a_run(uris):
+    whole = plan(uris).content
+    assert [x["share"] for x in whole["data"]] == [0.75, 0.25]
+    assert plan(uris[::-1], (0.25, 0.75)).content != whole
+    assert plan(uris, (0.5, 0.5)).content != whole
+    assert plan(uris[:1], (1.0,)).content != whole
+
+
+def test_the_model_card_names_every_set(uris):
+    both = plan(uris)
+    a, b = (x.fingerprint for x in both.train.sets)
+    facts = f"{a}, 40 training rows, 0.75 of each batch; {b}, 20 training rows, 0.25 of each batch"
+    assert f"| data | {facts} |" in model_card(both, State(5, 1), None)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("vocab_size", pl.lit(24, pl.Int32)),
+        ("mask_id", pl.lit(3, pl.Int32)),
+        ("tokenizer", pl.lit("other")),
+    ],
+)
+def test_sets_of_another_vocabulary_are_refused(uris, tmp_path, column, value):
+    table = manifest.open_manifest(uris[1]).with_columns(value.alias(column)).collect()
+    table.write_parquet(tmp_path / "b" / manifest.MANIFEST)
+    with pytest.raises(ValueError, match=f"/a has {column} .*, .*/b has .*need one vocabulary"):
+        plan(uris)
+
+
+def test_a_set_without_training_rows_is_named(uris, tmp_path):
+    empty = write_data_set(tmp_path / "c", [[5] * 4], splits={0: "held_out"})
+    with pytest.raises(ValueError, match="/c has no rows of split 'train'"):
+        plan([uris[0], empty])
+
+
+def test_a_held_out_split_of_another_horizon_than_its_set_is_refused(uris, tmp_path):
+    table = manifest.open_manifest(uris[1]).collect()
+    horizon = pl.when(split="held_out").then(9).otherwise("horizon").cast(pl.Int32)
+    table.with_columns(horizon=horizon).write_parquet(tmp_path / "b" / manifest.MANIFEST)
+    with pytest.raises(ValueError, match="/b has horizon 9 in held_out and 6 in train"):
+        plan(uris)
+
+
+def test_a_dry_run_says_what_a_batch_takes_from_each_set(uris, tmp_path, capsys):
+    sets = [{"uri": uris[0], "share": 0.75}, {"uri": uris[1], "share": 0.25}]
+    path = write_recipe(tmp_path, "dry", "", shards=sets, model=LLADA, steps=10)
+    launch.main([path, "--dry-run"])
+    out = capsys.readouterr().out
+    assert "share: 0.75" in out
+    assert "# train: 10 steps, 60 rows, 1 ranks" in out
+    assert f"# {uris[0]}: 12 of 16 rows of each batch, 3 passes over 40 rows" in out
+    assert f"# {uris[1]}: 4 of 16 rows of each batch, 2 passes over 20 rows" in out
+    launch.main(
+        [path, "--dry-run", f"shards=[{{uri: {uris[0]}, share: 0.5}}, {{uri: none, share: 0.5}}]"]
+    )
+    assert "# none is not built yet: steps and rows are not known" in capsys.readouterr().out
