@@ -116,6 +116,18 @@ def runs(boards, tmp_path_factory):
         "objective": WEIGHTED,
         "steps": 2,
     }
+    few, many = [9, 17, 5, 24, 3] * 5, [3, 30, 12] * 20
+    sets = {
+        "shards": [
+            {"uri": write_data_set(folder / "few", [few], horizon=7), "share": 0.3},
+            {"uri": write_data_set(folder / "many", [many] * 2, seed=1), "share": 0.7},
+        ],
+        "model": LLADA,
+        "objective": WEIGHTED,
+        "steps": 40,
+        "save": {"every": 5},
+        "held_out": {"every": 0},
+    }
     edits = {
         "shards": write_edits(folder / "edits"),
         "model": LUMINA,
@@ -164,6 +176,7 @@ def runs(boards, tmp_path_factory):
         "lines": {"steps": 8, "log": {"every": 4}},
         "uneven": {**uneven, "output": str(folder / "uneven")},
         "uneven-micro": {**uneven, "engine": {"micro_batch_size": 2}},
+        "sets": sets,
         "long": {"steps": 200, "save": {"every": 100, "keep": 1}, "held_out": {"rows": 48}},
     }
     paths = {name: write_recipe(folder, name, boards, **x) for name, x in changes.items()}
@@ -477,3 +490,25 @@ def test_two_ranks_learn_as_one_and_may_become_one(runs, boards):
         assert losses(folder / name) == pytest.approx(losses(folder / "adamw"), rel=1e-4)
         same(weights(folder / name), weights(folder / "adamw"), rtol=1e-3, atol=1e-3)
         assert RunFolder(folder / name).newest().state.world_size == 1
+
+
+def test_two_ranks_on_two_sets_go_on_after_a_kill_as_if_nothing_had_happened(runs):
+    """Neither set's rows of a batch divide among the ranks, and their epochs end at other steps."""
+    folder, _ = runs
+    recipe = yaml.safe_load((folder / "sets.yaml").read_text())
+    del recipe["output"]
+    whole, killed = (write_recipe(folder, f"sets-{x}", "", **recipe) for x in ("pair", "killed"))
+    run_ranks(whole, 2)
+    ranks = start_ranks(killed, 2)
+    kill_at(ranks, folder / "sets-killed", 12, who=1)
+    finish(ranks)
+    assert RunFolder(folder / "sets-killed").newest().state.step < 40
+    run_ranks(killed, 2)
+    assert losses(folder / "sets-killed") == losses(folder / "sets-pair")
+    same(weights(folder / "sets-killed"), weights(folder / "sets-pair"))
+    # One rank reads the same rows: its losses agree up to the order of additions.
+    alone, pair = losses(folder / "sets"), losses(folder / "sets-pair")
+    assert pair == pytest.approx(alone, rel=1e-2)
+    assert [pair[i] for i in range(1, 6)] == pytest.approx(
+        [alone[i] for i in range(1, 6)], rel=1e-4
+    )
