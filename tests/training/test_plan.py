@@ -10,6 +10,8 @@ from remask.training.plan import make_plan
 from remask.training.recipe import TrainRecipe
 from remask.training.run.card import model_card
 from remask.training.run.checkpoint import State
+from remask.training.run.extension import claim_run
+from remask.training.run.folder import RunFolder
 from remask.training.world import World
 from tests.training.data import write_data_set
 from tests.training.runs import LLADA, write_recipe
@@ -53,6 +55,16 @@ def test_order_and_shares_of_sets_are_part_of_a_run(uris):
     assert plan(uris[::-1], (0.25, 0.75)).content != whole
     assert plan(uris, (0.5, 0.5)).content != whole
     assert plan(uris[:1], (1.0,)).content != whole
+
+
+def test_a_run_goes_on_with_its_own_shares_only(uris, tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    constant = {"optimizer": {"decay": "constant"}}
+    claim_run(folder, plan(uris, **constant))
+    claim_run(folder, plan(uris, steps=9, **constant))  # an extension
+    for other in (plan(uris, (0.5, 0.5)), plan(uris[::-1], (0.25, 0.75))):
+        with pytest.raises(ValueError, match=r"was made by another recipe \(different: data"):
+            claim_run(folder, other)
 
 
 def test_the_model_card_names_every_set(uris):
