@@ -19,6 +19,7 @@ from remask.pipeline import (
     wrong_digit,
 )
 from remask.training import ObjectiveConfig, oracle_loss
+from remask.training.objective import StateWeights
 from tests.theory.toy import (
     CLEAN,
     HORIZON,
@@ -81,12 +82,38 @@ def test_sampler_follows_the_listed_law():
 
 def test_theorem_1_the_oracle_loss_recovers_the_label_law():
     """A table of free logits, fitted by our own loss to the whole space, ends at P*."""
-    law = label_law(sees_all)
+    check_minimiser(ObjectiveConfig(), sees_all, label_law(sees_all))
+
+
+def test_theorem_1_holds_whatever_masked_positions_weigh():
+    """Whether a position is masked can be seen, so its weight cannot favour one of its labels."""
+    config = ObjectiveConfig(state_weights=StateWeights(reveal=3.0, mask=0.5, keep=0.5))
+    for see in (sees_all, sees_state):
+        check_minimiser(config, see, label_law(see))
+
+
+def test_weights_of_wrong_and_right_tokens_tilt_the_odds_of_mask_by_their_ratio():
+    """Whether a visible token is right cannot be seen: the minimiser is P* with other odds."""
+    config = ObjectiveConfig(state_weights=StateWeights(mask=3.0, keep=0.5))
+    law, largest = {}, 0.0
+    for (i, state), (labels, probability) in label_law(sees_state).items():
+        if state[i] != MASK:
+            weighted = {k: float(p) * (3.0 if k == MASK else 0.5) for k, p in labels.items()}
+            tilted = {k: p / sum(weighted.values()) for k, p in weighted.items()}
+            largest = max(largest, *(abs(tilted[k] - float(labels[k])) for k in labels))
+            labels = tilted
+        law[i, state] = labels, probability
+    assert largest > 0.2
+    check_minimiser(config, sees_state, law)
+
+
+def check_minimiser(config, see, law):
+    """Fit a table of free logits to the whole space, and compare it with a law of labels."""
     seen = sorted({x for _, x in law})
     index, states, targets, copies = [], [], [], []
     unit = math.lcm(*(o.probability.denominator for o in outcomes()))
     for o in outcomes():
-        index.append(seen.index(sees_all(o)))
+        index.append(seen.index(see(o)))
         states.append(o.state)
         targets.append(o.clean)
         copies.append(int(o.probability * unit))  # so many rows weigh it exactly
@@ -109,7 +136,7 @@ def test_theorem_1_the_oracle_loss_recovers_the_label_law():
             editable=torch.ones_like(state, dtype=torch.bool),
             mask_id=MASK,
             vocab_size=VOCAB,
-            config=ObjectiveConfig(),
+            config=config,
         ).total
         value.backward()
         return value

@@ -14,8 +14,10 @@ _SHARE = Range("[0, 1]")
 class StateWeights:
     """Weights of positions by what they show now: MASK, a wrong token or their target.
 
-    They depend on the state alone, so weights above 0 leave the minimiser of the loss where it is
-    (SPEC §4). A weight of 0 leaves the positions of a state out.
+    The model sees whether a position is masked, so `reveal` leaves the minimiser of the loss where
+    it is (SPEC §4). It does not see whether a token is wrong: `mask` ≠ `keep` multiplies the odds
+    of MASK at visible positions by mask / keep, which the printed rule would also give with a
+    margin of -log(mask / keep). A weight of 0 leaves the positions of a state out.
     """
 
     reveal: Annotated[float, _AT_LEAST_0] = 1.0
