@@ -162,7 +162,11 @@ def _read_union(choices: tuple[Any, ...], value: Any, where: str) -> Any:
         sections = [choice for choice in choices if get_origin(choice) is dict]
         if sections:
             return _read(sections[0], value, where)
-        return from_mapping(_choose(choices, value, where), value, where)
+        if any(dataclasses.is_dataclass(choice) for choice in choices):
+            return from_mapping(_choose(choices, value, where), value, where)
+    lists = [choice for choice in choices if get_origin(choice) is tuple]
+    if isinstance(value, list | tuple) and len(lists) == 1:  # its own error says more
+        return _read(lists[0], value, where)
     for choice in choices:
         with contextlib.suppress(ValueError):
             return _read(choice, value, where)

@@ -27,6 +27,7 @@ class Outer:
     inner: Inner = field(default_factory=Inner)
     maybe: Inner | None = None
     derived: int = field(default=3, init=False)
+    parts: str | tuple[Inner, ...] = ""
 
 
 def test_all_kinds_of_fields_are_read():
@@ -57,6 +58,14 @@ def test_all_kinds_of_fields_are_read():
         ({"count": 1, "inner": {"rate": 2}}, "^r.yaml: inner: rate must be at most 1, got 2.0$"),
         ({"count": 1, "maybe": {"speed": 2}}, r"^r.yaml: maybe: unknown keys \['speed'\]"),
         ({"count": 1, "inner": 3}, "inner: expected keys and values, got 3"),
+        (
+            {"count": 1, "parts": [{"rat": 1}]},
+            r"^r.yaml: parts: 0: unknown keys \['rat'\]; Inner takes",
+        ),
+        (
+            {"count": 1, "parts": {"rate": 1}},
+            "^r.yaml: parts must be str or tuple, got {'rate': 1}$",
+        ),
         (None, "r.yaml: expected keys and values, got None"),
     ],
 )
