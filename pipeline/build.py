@@ -8,17 +8,14 @@ does what is missing, and the bytes are those of an undisturbed run.
     ray job submit --working-dir . -- python -m remask.pipeline.build pipeline/recipes/sudoku.yaml
 """
 
-import contextlib
-import hashlib
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from remask.pipeline import probe, source
-from remask.pipeline.format import manifest
+from remask.pipeline.dataset import Counts, commit_shard, fill
 from remask.pipeline.format.examples import Examples
-from remask.pipeline.format.parquet import SCHEMA_VERSION
 from remask.pipeline.format.rows import encode_moves
 from remask.pipeline.plan import (
     BUILD_STAGE,
@@ -33,17 +30,13 @@ from remask.pipeline.proposal import Proposal, Uniform
 from remask.pipeline.proposal_kinds import PROPOSALS, ProposalInputs
 from remask.pipeline.recipe import BuildRecipe
 from remask.pipeline.runtime.command import main_for
-from remask.pipeline.runtime.jobs import ray_session, run_tasks
-from remask.pipeline.runtime.lease import Lease, held, is_free
-from remask.pipeline.runtime.progress import Meter, Summary
-from remask.pipeline.runtime.provenance import RECIPE, check_claim, claim
-from remask.pipeline.runtime.recipes import digest
-from remask.pipeline.runtime.storage import Storage
+from remask.pipeline.runtime.jobs import run_tasks
+from remask.pipeline.runtime.progress import Summary
 from remask.pipeline.source import open_examples, read_starts
 from remask.pipeline.trajectory import count_true, sample_moves
 
 
-def build_shard(plan: BuildPlan, num_shards: int, unit: ShardUnit) -> tuple[int, int, int]:
+def build_shard(plan: BuildPlan, num_shards: int, unit: ShardUnit) -> Counts:
     """Draw, write and commit one shard; return its rows, tokens and skipped records."""
     recipe = plan.recipe
     file = open_examples(plan, unit.examples)
@@ -56,41 +49,23 @@ def build_shard(plan: BuildPlan, num_shards: int, unit: ShardUnit) -> tuple[int,
 
     distances = distance_sums(proposal, examples)
     num_editable = count_true(editable)
-    storage, path = Storage(recipe.output), f"{manifest.SHARDS}/{unit.name}.parquet"
-    row: dict[str, Any] = {
-        "shard": unit.name,
-        "path": path,
-        "split": unit.examples.split,
-        "replica": unit.replica,
-        "schema_version": SCHEMA_VERSION,
-        "recipe": digest(plan.content),
-        "source": plan.source_key,
-        "backbone": plan.backbone,
-        "tokenizer": plan.tokenizer,
-        "seed": recipe.seed,
-        "proposal": recipe.proposal.kind,
-        "k": recipe.proposal.k if recipe.proposal.kind == "top_k" else None,
-        "probe_mode": recipe.proposal.mode if recipe.proposal.kind == "top_k" else None,
-        "horizon": recipe.trajectories.horizon,
-        "segments": len(moves.ends) + 1,
-        "vocab_size": examples.vocabulary.size,
-        "mask_id": examples.vocabulary.mask_id,
-        "rows": len(num_editable),
-        "skipped": examples.num_skipped,
-        "tokens": int(examples.lengths.sum()),
-        "longest": int(examples.lengths.max(initial=0)),
-        "editable": int(num_editable.sum()),
-        **moves.rule_counts(target, editable, mask_id),
-        "wrong_segments": moves.num_wrong(target, mask_id),
-        "mean_tv": round(float(distances.sum() / max(1, num_editable.sum())), 6),
-        "shift": round(float(np.mean(num_editable * distances)), 4) if len(target) else 0.0,
-        "bytes": len(data),
-        "sha256": hashlib.sha256(data).hexdigest(),
-        "num_shards": num_shards,
-    }
-    storage.write(path, data, flush_folder=False)  # its manifest row commits it
-    manifest.commit(storage, row)
-    return row["rows"], row["tokens"], row["skipped"]
+    is_probed = recipe.proposal.kind == "top_k"
+    return commit_shard(
+        plan,
+        unit,
+        examples,
+        moves,
+        data,
+        num_shards=num_shards,
+        num_editable=num_editable,
+        origin="rules",
+        proposal=recipe.proposal.kind,
+        k=recipe.proposal.k if is_probed else None,
+        probe_mode=recipe.proposal.mode if is_probed else None,
+        horizon=recipe.trajectories.horizon,
+        mean_tv=round(float(distances.sum() / max(1, num_editable.sum())), 6),
+        shift=round(float(np.mean(num_editable * distances)), 4) if len(target) else 0.0,
+    )
 
 
 def make_proposal(plan: BuildPlan, unit: Unit, examples: Examples) -> Proposal:
@@ -116,43 +91,17 @@ def distance_sums(proposal: Proposal, examples: Examples) -> np.ndarray:
 def run(recipe: BuildRecipe) -> Summary:
     """Build the shards that are missing, and close the manifest."""
     plan = make_plan(recipe)
-    storage, num_shards = Storage(plan.recipe.output), len(shard_units(plan.recipe))
-    has_recipe = storage.exists(RECIPE)
-    if has_recipe and is_free(storage) and manifest.is_closed(storage, num_shards):
-        # There is nothing to write, so rights to read are enough.
-        check_claim(storage, plan.content)
-        return Meter("build", num_shards, num_shards).summary(0, storage.path(manifest.MANIFEST))
-    with held(storage) as lease:
-        if not has_recipe:  # it may have been lost
-            manifest.check_recipe(storage, digest(plan.content))
-        claim(storage, plan.content)
-        return _build(plan, storage, lease)
+    num_shards = len(shard_units(plan.recipe))
 
+    def prepare() -> None:
+        source.run(plan.recipe, plan)
+        if plan.recipe.proposal.kind == "top_k":
+            probe.run(plan.recipe, plan)
 
-def _build(plan: BuildPlan, storage: Storage, lease: Lease) -> Summary:
-    recipe, units = plan.recipe, shard_units(plan.recipe)
-    _sweep(storage)
-    committed = manifest.committed(storage)
-    todo = [unit for unit in units if unit.name not in committed]
-    with ray_session(plan.workers) if todo else contextlib.nullcontext():
-        if todo:
-            source.run(recipe, plan)
-        if todo and recipe.proposal.kind == "top_k":
-            probe.run(recipe, plan)
-        with Meter("build", len(units), len(units) - len(todo)) as meter:
-            work = partial(build_shard, plan, len(units))
-            for counts in run_tasks(work, todo, workers=plan.workers):
-                meter.add(*counts)
-    _sweep(storage)
-    lease.check()  # nobody has taken over while this process was not heard of
-    check_claim(storage, plan.content)
-    manifest.close(storage, digest(plan.content))
-    return meter.summary(len(todo), storage.path(manifest.MANIFEST))
+    def make_shards(units: list[ShardUnit]) -> Iterator[Counts]:
+        return run_tasks(partial(build_shard, plan, num_shards), units, workers=plan.workers)
 
-
-def _sweep(storage: Storage) -> None:
-    for folder in ("", manifest.SHARDS, manifest.ROWS):
-        storage.sweep(folder)
+    return fill("build", plan, prepare, make_shards)
 
 
 def main(argv: list[str] | None = None) -> None:

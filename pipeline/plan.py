@@ -1,26 +1,26 @@
-"""The plan of a build: made once by the driver and shipped to the workers.
+"""The plan of a data set: made once by the driver and shipped to the workers.
 
 Ray pickles a class by its module's name, so what is shipped lives here and not in a stage's module,
 which `python -m` runs under the name `__main__`.
 """
 
-import dataclasses
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from remask.models import fingerprint
 from remask.pipeline.format.parquet import SCHEMA_VERSION
-from remask.pipeline.recipe import BuildRecipe
+from remask.pipeline.recipe import BuildRecipe, ShardsRecipe
 from remask.pipeline.runtime.recipes import digest
-from remask.pipeline.runtime.storage import Storage, absolute, check_kept
+from remask.pipeline.runtime.storage import Storage, check_kept
 
-SOURCE_STAGE, PROBE_STAGE, BUILD_STAGE = range(3)
+SOURCE_STAGE, PROBE_STAGE, BUILD_STAGE, ROLLOUT_STAGE = range(4)
 MAX_SHARDS = 1_000_000
-"""Limit on the shards of a build, since the driver holds a list of them."""
+"""Limit on the shards of a data set, since the driver holds a list of them."""
+Recipe = TypeVar("Recipe", bound=ShardsRecipe)
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,16 @@ class ShardUnit:
 
 
 @dataclass(frozen=True)
-class BuildPlan:
+class Plan(Generic[Recipe]):
     """A recipe, and the hashes of everything that its output depends on."""
 
-    recipe: BuildRecipe
+    recipe: Recipe
     tokenizer: str
     """Hash of the tokenizer."""
     data: str | None
     """Hash of the data that the source reads; None if it reads none."""
     backbone: str | None
-    """Fingerprint of the probed checkpoint; None if nothing is probed."""
+    """Fingerprint of the checkpoint that is probed or decoded; None if there is none."""
 
     @cached_property
     def content(self) -> dict[str, Any]:
@@ -75,19 +75,8 @@ class BuildPlan:
         return digest([{name: content[name] for name in names}, self.tokenizer, self.data])
 
     @property
-    def proposals_key(self) -> str:
-        """Names the proposals: what the probe stage depends on."""
-        config = self.recipe.proposal
-        masked = config.mask_rate if config.mode == "masked" else None
-        return digest([self.source_key, self.backbone, config.k, config.mode, masked])
-
-    @property
     def examples(self) -> Storage:
         return Storage(f"{self.recipe.cache or self.recipe.output}/examples/{self.source_key}")
-
-    @property
-    def proposals(self) -> Storage:
-        return Storage(f"{self.recipe.cache or self.recipe.output}/proposals/{self.proposals_key}")
 
     @property
     def workers(self) -> int | None:
@@ -96,26 +85,38 @@ class BuildPlan:
         return 0 if any(Storage(uri).is_private for uri in uris) else self.recipe.run.workers
 
 
+@dataclass(frozen=True)
+class BuildPlan(Plan[BuildRecipe]):
+    """The plan of a build, whose proposals may come from a frozen backbone."""
+
+    @property
+    def proposals_key(self) -> str:
+        """Names the proposals: what the probe stage depends on."""
+        config = self.recipe.proposal
+        masked = config.mask_rate if config.mode == "masked" else None
+        return digest([self.source_key, self.backbone, config.k, config.mode, masked])
+
+    @property
+    def proposals(self) -> Storage:
+        return Storage(f"{self.recipe.cache or self.recipe.output}/proposals/{self.proposals_key}")
+
+
 def make_plan(recipe: BuildRecipe) -> BuildPlan:
-    """Hash the data, tokenizer and checkpoint that a recipe names, and make its paths absolute."""
+    """The plan of a build."""
+    return BuildPlan(*plan_facts(recipe))
+
+
+def plan_facts(recipe: Recipe) -> tuple[Recipe, str, str | None, str | None]:
+    """The fields of a plan: the recipe with absolute paths, and the hashes of the tokenizer, the
+    data and the checkpoint that it names."""
     check_kept("output", recipe.output)
-    recipe = dataclasses.replace(
-        recipe,
-        output=absolute(recipe.output),
-        cache=absolute(recipe.cache),
-        source=recipe.source.with_absolute_paths(),
-        proposal=dataclasses.replace(recipe.proposal, backbone=absolute(recipe.proposal.backbone)),
-    )
-    backbone = recipe.proposal.backbone
-    return BuildPlan(
-        recipe,
-        tokenizer=recipe.source.tokenizer_hash(),
-        data=recipe.source.data_hash(),
-        backbone=None if backbone is None else fingerprint(backbone),
-    )
+    recipe = recipe.with_absolute_paths()
+    source, backbone = recipe.source, recipe.backbone
+    key = None if backbone is None else fingerprint(backbone)
+    return recipe, source.tokenizer_hash(), source.data_hash(), key
 
 
-def example_units(recipe: BuildRecipe) -> list[Unit]:
+def example_units(recipe: ShardsRecipe) -> list[Unit]:
     """The files the source stage makes, in order."""
     size, records = recipe.examples_per_shard, recipe.source.num_records()
     num_shards = sum(-(-total // size) for total in records.values()) * recipe.replicas
@@ -132,8 +133,8 @@ def example_units(recipe: BuildRecipe) -> list[Unit]:
     ]
 
 
-def shard_units(recipe: BuildRecipe) -> list[ShardUnit]:
-    """The shards of a build, in order; held-out examples have one replica."""
+def shard_units(recipe: ShardsRecipe) -> list[ShardUnit]:
+    """The shards of a data set, in order; held-out examples have one replica."""
     return [
         ShardUnit(unit, replica)
         for unit in example_units(recipe)
@@ -141,7 +142,7 @@ def shard_units(recipe: BuildRecipe) -> list[ShardUnit]:
     ]
 
 
-def unit_rng(plan: BuildPlan, stage: int, unit: Unit, *more: int) -> np.random.Generator:
+def unit_rng(plan: Plan[Any], stage: int, unit: Unit, *more: int) -> np.random.Generator:
     """A unit's own randomness: the same whoever computes it, and when."""
     split = zlib.crc32(unit.split.encode())
     return np.random.default_rng([plan.recipe.seed, stage, split, unit.index, *more])

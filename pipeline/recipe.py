@@ -1,13 +1,15 @@
-"""The dataclasses of a build recipe: what a data set is built from, and how."""
+"""The dataclasses of a build recipe, and what the recipes of all data sets have in common."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from remask.models.ranges import Range, check_fields
 from remask.pipeline.proposal_kinds import PROPOSALS, check_proposal
 from remask.pipeline.runtime.places import PLACE, without_places
+from remask.pipeline.runtime.storage import absolute
 from remask.pipeline.sources.registry import AnySource
 from remask.pipeline.trajectory import TrajectoryConfig
 
@@ -49,44 +51,53 @@ class ProposalConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunConfig:
-    """How the stages run; no setting here changes the output."""
+class StageRun:
+    """How stages run; no setting here changes their output."""
 
     workers: Annotated[int | None, Range("[0, inf)")] = None
-    """Ray tasks that run at once; defaults to the cluster's cores. 0 runs the stages in this
+    """Ray workers that run at once; defaults to the cluster's cores. 0 runs the stages in this
     process, without Ray."""
     gpus_per_source: Annotated[float, Range("[0, inf)")] = 0.0
     """GPUs that each task of the source stage requests from Ray; image tokenisers use them."""
-    gpus_per_probe: Annotated[float, Range("[0, inf)")] = 0.0
-    """GPUs that each actor of the probe stage requests from Ray."""
     tokens_per_batch: Annotated[int, Range("[1, inf)")] = 16384
-    """Padded tokens in one forward pass of the probe stage."""
+    """Padded tokens in one forward pass of a model."""
 
     def __post_init__(self) -> None:
         check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildRecipe:
-    """From clean sequences to trajectory shards."""
+class RunConfig(StageRun):
+    """How the stages of a build run."""
+
+    gpus_per_probe: Annotated[float, Range("[0, inf)")] = 0.0
+    """GPUs that each actor of the probe stage requests from Ray."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardsRecipe(ABC):
+    """What every data set of shards has: clean sequences, in files that are units of work."""
 
     output: str = field(metadata=PLACE)
     """Folder of the data set, as a path or any fsspec URI."""
     source: AnySource
-    trajectories: TrajectoryConfig
-    proposal: ProposalConfig = field(default_factory=ProposalConfig)
     seed: Annotated[int, Range("[0, 2^63)")] = 0
     replicas: Annotated[int, Range("[1, inf)")] = 1
-    """Trajectories drawn per training example."""
+    """Trajectories per training example."""
     examples_per_shard: Annotated[int, Range("[1, inf)")] = 16384
     """Examples in one unit of work. At a few megabytes per shard, Ray's overhead is small."""
     cache: str | None = field(default=None, metadata=PLACE)
-    """Folder for examples and proposals, which several builds may share; defaults to the output."""
-    run: RunConfig = field(default_factory=RunConfig)
+    """Folder for examples and proposals, which several data sets may share; defaults to the
+    output."""
+    run: StageRun = field(default_factory=StageRun)
 
     def __post_init__(self) -> None:
         check_fields(self)
-        check_proposal(self.proposal.kind, self.source.own_proposals())
+
+    @property
+    @abstractmethod
+    def backbone(self) -> str | None:
+        """Checkpoint of the frozen model that the data set depends on; None if there is none."""
 
     @property
     def content(self) -> dict[str, Any]:
@@ -94,3 +105,33 @@ class BuildRecipe:
         values = without_places(self)
         del values["run"]
         return values
+
+    def with_absolute_paths(self) -> Self:
+        """The same recipe with absolute paths, since workers run in other folders."""
+        return replace(
+            self,
+            output=absolute(self.output),
+            cache=absolute(self.cache),
+            source=self.source.with_absolute_paths(),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildRecipe(ShardsRecipe):
+    """From clean sequences to trajectory shards."""
+
+    trajectories: TrajectoryConfig
+    proposal: ProposalConfig = field(default_factory=ProposalConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_proposal(self.proposal.kind, self.source.own_proposals())
+
+    @property
+    def backbone(self) -> str | None:
+        return self.proposal.backbone
+
+    def with_absolute_paths(self) -> Self:
+        proposal = replace(self.proposal, backbone=absolute(self.proposal.backbone))
+        return replace(super().with_absolute_paths(), proposal=proposal)

@@ -195,11 +195,15 @@ def verify_whole(storage: Storage, table: pl.DataFrame) -> list[str]:
 
 
 def tv_bound(table: pl.LazyFrame) -> pl.DataFrame:
-    """Per split: mean distance to uniform, wrong segments per position, and the Layer-3 bound."""
+    """Per split: mean distance to uniform, wrong segments per position, and the Layer-3 bound.
+
+    The bound compares proposals under one law of trajectories, so decodes have none.
+    """
     rate = pl.col("wrong_segments").sum() / pl.col("editable").sum()
     shift = (pl.col("shift") * pl.col("rows")).sum() / pl.col("rows").sum()
     return (
-        table.group_by("split", maintain_order=True)
+        table.filter(pl.col("origin") == "rules")
+        .group_by("split", maintain_order=True)
         .agg(
             ((pl.col("mean_tv") * pl.col("editable")).sum() / pl.col("editable").sum()).alias(
                 "mean_tv"

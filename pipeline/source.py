@@ -6,9 +6,10 @@ python -m remask.pipeline.source pipeline/recipes/sudoku.yaml source.train=10000
 
 import dataclasses
 from functools import partial
+from typing import Any
 
 from remask.pipeline.format.examples import ExampleFile, Examples, encode_examples
-from remask.pipeline.plan import SOURCE_STAGE, BuildPlan, Unit, example_units, make_plan, unit_rng
+from remask.pipeline.plan import SOURCE_STAGE, Plan, Unit, example_units, make_plan, unit_rng
 from remask.pipeline.recipe import BuildRecipe
 from remask.pipeline.runtime.command import main_for
 from remask.pipeline.runtime.jobs import run_tasks
@@ -22,7 +23,7 @@ LEFT_OUT, UNCHANGED = ".left_out.txt", ".unchanged.txt"
 """File name endings of a unit's lists of the records left out, and of the no-op edits."""
 
 
-def make_examples(plan: BuildPlan, unit: Unit) -> tuple[int, int, int, int]:
+def make_examples(plan: Plan[Any], unit: Unit) -> tuple[int, int, int, int]:
     """Write one unit's examples; return its rows, tokens, skipped records and no-op edits."""
     rng = unit_rng(plan, SOURCE_STAGE, unit)
     source: Source = plan.recipe.source
@@ -39,18 +40,18 @@ def make_examples(plan: BuildPlan, unit: Unit) -> tuple[int, int, int, int]:
     return len(examples.example_ids), tokens, examples.num_skipped, len(examples.unchanged)
 
 
-def open_examples(plan: BuildPlan, unit: Unit) -> ExampleFile:
+def open_examples(plan: Plan[Any], unit: Unit) -> ExampleFile:
     """Open the file that `make_examples` wrote."""
     storage, name = plan.examples, f"{unit.name}.parquet"
     return ExampleFile(storage.read_sealed(name), storage.path(name))
 
 
-def read_examples(plan: BuildPlan, unit: Unit) -> Examples:
+def read_examples(plan: Plan[Any], unit: Unit) -> Examples:
     """Read the examples that `make_examples` wrote."""
     return open_examples(plan, unit).decode()
 
 
-def read_starts(plan: BuildPlan, unit: Unit) -> Ints:
+def read_starts(plan: Plan[Any], unit: Unit) -> Ints:
     """The tokens that a unit's rows should be revised from, [B, N]."""
     name = _starts_name(unit)
     data = plan.examples.read_sealed(name)
@@ -64,7 +65,7 @@ def missing(storage: Storage, units: list[Unit]) -> list[Unit]:
     return [unit for unit in units if f"{unit.name}.parquet" not in finished]
 
 
-def run(recipe: BuildRecipe, plan: BuildPlan | None = None) -> Summary:
+def run(recipe: BuildRecipe, plan: Plan[Any] | None = None) -> Summary:
     """Make the missing examples."""
     plan = plan or make_plan(recipe)
     units = example_units(plan.recipe)
@@ -94,7 +95,7 @@ def run(recipe: BuildRecipe, plan: BuildPlan | None = None) -> Summary:
     return meter.summary(len(todo), plan.examples.uri)
 
 
-def _first_reason(plan: BuildPlan) -> str | None:
+def _first_reason(plan: Plan[Any]) -> str | None:
     """Why the first record was left out; None if the source does not say so."""
     for name in sorted(plan.examples.names("")):
         if name.endswith(LEFT_OUT):

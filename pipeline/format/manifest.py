@@ -11,6 +11,7 @@ open the files that a row names and trust its numbers.
 
 import io
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,10 +33,11 @@ SCHEMA: dict[str, Any] = {
     "schema_version": pl.Int32,
     "recipe": pl.String,  # hash
     "source": pl.String,  # hash
-    "backbone": pl.String,  # fingerprint; null if nothing was probed
+    "backbone": pl.String,  # fingerprint of the model probed or decoded; null if there is none
     "tokenizer": pl.String,  # hash
     "seed": pl.Int64,
-    "proposal": pl.String,
+    "origin": pl.String,  # of the trajectories: "rules" or "decodes"
+    "proposal": pl.String,  # null for decodes, as are k, probe_mode, mean_tv and shift
     "k": pl.Int32,
     "probe_mode": pl.String,
     "horizon": pl.Int32,
@@ -52,11 +54,18 @@ SCHEMA: dict[str, Any] = {
     "wrong_segments": pl.Int64,
     "mean_tv": pl.Float64,  # of a wrong segment to the uniform proposal, over editable positions
     "shift": pl.Float64,  # mean over rows of |E| · Σ TV, which the Layer-3 bound needs
+    "decoder": pl.String,  # the spread of settings, as JSON; null for rules, as are the next four
+    "wrong_share": pl.Float64,  # of the editable positions, in the states looked at
+    "mean_passes": pl.Float64,  # forward passes per decode
+    "already_right": pl.Float64,  # share of the decodes that end at their targets
+    "dropped_runs": pl.Int64,  # runs older than the limit on S allows
     "bytes": pl.Int64,
     "sha256": pl.String,
     "num_shards": pl.Int32,  # planned in total: a complete manifest has as many rows
 }
-NULLABLE = ("backbone", "k", "probe_mode")
+DECODED = ("decoder", "wrong_share", "mean_passes", "already_right", "dropped_runs")
+"""Columns that only decodes have."""
+NULLABLE = ("backbone", "proposal", "k", "probe_mode", "mean_tv", "shift", *DECODED)
 KINDS: dict[Any, tuple[type, float]] = {
     pl.String: (str, 0),
     pl.Int32: (int, 2**31 - 1),
@@ -146,18 +155,31 @@ def _read_manifest(data: bytes) -> pl.DataFrame:
 
 
 def _upgraded_row(row: Any) -> Any:
-    """A manifest row of schema 3, whose paths had at most three segments, in this schema."""
-    if not isinstance(row, dict) or row.get("schema_version") != 3:
+    """A manifest row as it was written before, in this schema.
+
+    Paths of schema 3 had at most three segments; all trajectories came from rules at first.
+    """
+    if not isinstance(row, dict):
         return row
-    row = {"relapse": 0, "relapse2": 0, RECORDED: 0, "segments": 3} | row
-    row["wrong_segments"] = row.get("wrong")
+    if row.get("schema_version") == 3:
+        row = {"relapse": 0, "relapse2": 0, RECORDED: 0, "segments": 3} | row
+        row["wrong_segments"] = row.get("wrong")
+    if _is_older(row):
+        row = {"origin": "rules", **dict.fromkeys(DECODED)} | row
     return {name: row[name] for name in (*SCHEMA, *row) if name in row}
 
 
+def _is_older(columns: Iterable[str]) -> bool:
+    """Were rows with these columns written before there were decodes?"""
+    return not {"origin", *DECODED} & {*columns}
+
+
 def _upgraded(table: pl.DataFrame) -> pl.DataFrame:
+    is_schema_3 = 3 in table["schema_version"] if "schema_version" in table.columns else False
+    if not is_schema_3 and not _is_older(table.columns):
+        return table
     rows = [_upgraded_row(row) for row in table.iter_rows(named=True)]
-    is_old = 3 in table["schema_version"] if "schema_version" in table.columns else False
-    return pl.DataFrame(rows, schema_overrides=SCHEMA) if is_old else table
+    return pl.DataFrame(rows, schema_overrides=SCHEMA)
 
 
 def check_row(row: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from remask.pipeline.plan import example_units, make_plan
 from remask.pipeline.recipe import ProposalConfig, RunConfig
 from remask.pipeline.runtime import storage
 from remask.pipeline.runtime.lease import Owner
+from remask.pipeline.runtime.recipes import digest
 from remask.pipeline.runtime.storage import Storage, StorageError
 from remask.pipeline.shards import main as shards_command
 from remask.pipeline.shards import tv_bound
@@ -52,7 +53,7 @@ def test_a_build_gives_shards_and_a_manifest(toy, tmp_path):
     assert sum(totals[:4]) == totals[4] == totals[5] == 340 * 16
     assert min(totals) > 0
     assert table["mean_tv"].to_list() == [0.0] * 9
-    assert set(table["recipe"]) == {build.digest(make_plan(toy()).content)}
+    assert set(table["recipe"]) == {digest(make_plan(toy()).content)}
 
 
 def test_replicas_differ_and_rows_are_the_examples(toy, tmp_path):
