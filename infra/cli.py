@@ -4,6 +4,7 @@ remask run RECIPE              all stages of a recipe, one after another, to a r
 remask source RECIPE           clean sequences → examples
 remask probe RECIPE            frozen backbone → proposals
 remask build RECIPE            proposals → trajectory shards (runs earlier stages if needed)
+remask rollout RECIPE          a checkpoint's own decodes → trajectory shards
 remask shards URI              the manifest: list, show, verify, tv-bound
 remask vq RECIPE               pictures → an image tokeniser
 remask train RECIPE            shards → a model, with DeepSpeed's launcher
@@ -30,6 +31,7 @@ VERBS = {
     "source": "remask.pipeline.source",
     "probe": "remask.pipeline.probe",
     "build": "remask.pipeline.build",
+    "rollout": "remask.pipeline.rollout",
     "shards": "remask.pipeline.shards",
     "vq": "remask.training.vq",
     "train": "remask.training.launch",

@@ -35,6 +35,7 @@ STAGES = {
     "source": "remask.pipeline.recipe:BuildRecipe",
     "probe": "remask.pipeline.recipe:BuildRecipe",
     "build": "remask.pipeline.recipe:BuildRecipe",
+    "rollout": "remask.pipeline.rollout_recipe:RolloutRecipe",
     "vq": "remask.training.vq:VQRecipe",
     "train": "remask.training.recipe:TrainRecipe",
     "merge": None,

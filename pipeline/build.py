@@ -94,7 +94,7 @@ def run(recipe: BuildRecipe) -> Summary:
     num_shards = len(shard_units(plan.recipe))
 
     def prepare() -> None:
-        source.run(plan.recipe, plan)
+        source.run_plan(plan)
         if plan.recipe.proposal.kind == "top_k":
             probe.run(plan.recipe, plan)
 

@@ -70,7 +70,7 @@ def probe_examples(
     allowed[torch.from_numpy(vocabulary.allowed)] = True
     allowed = allowed.to(backbone.token_embedding.device) & backbone.allowed_ids
     passes = list(_passes(examples.editable, config, rng))
-    for rows, length in _batches(examples.lengths, tokens_per_batch):
+    for rows, length in batches_by_length(examples.lengths, tokens_per_batch):
         target = torch.from_numpy(examples.target[rows, :length].astype(np.int64))
         target = target.to(allowed.device)
         is_token = torch.from_numpy(examples.is_token[rows, :length]).to(allowed.device)
@@ -116,7 +116,7 @@ def _top_k(
     return torch.cat(ids), torch.cat(values)
 
 
-def _batches(lengths: np.ndarray, max_tokens: int) -> Iterator[tuple[np.ndarray, int]]:
+def batches_by_length(lengths: np.ndarray, max_tokens: int) -> Iterator[tuple[np.ndarray, int]]:
     """Rows of similar length, with the greatest of their lengths.
 
     A batch of several rows has at most `max_tokens` padded tokens.
@@ -153,6 +153,11 @@ def _check_match(backbone: Backbone, examples: Examples) -> None:
             f"{vocabulary.size} with MASK {vocabulary.mask_id}; use a backbone that was trained "
             "with the source's tokenizer"
         )
+    check_length(backbone, examples)
+
+
+def check_length(backbone: Backbone, examples: Examples) -> None:
+    """Raise ValueError if an example is longer than the model takes."""
     longest = int(examples.lengths.max(initial=0))
     if backbone.max_length is not None and longest > backbone.max_length:
         name = examples.example_ids[int(examples.lengths.argmax())]
@@ -245,7 +250,7 @@ def run(recipe: BuildRecipe, plan: BuildPlan | None = None) -> Summary:
     todo = missing(plan.proposals, units)
     with ray_session(plan.workers) if todo else contextlib.nullcontext():
         if todo:
-            source.run(plan.recipe, plan)
+            source.run_plan(plan)
         with Meter("probe", len(units), len(units) - len(todo)) as meter:
             for rows, tokens in run_actors(
                 partial(make_worker, plan),

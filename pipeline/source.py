@@ -65,9 +65,13 @@ def missing(storage: Storage, units: list[Unit]) -> list[Unit]:
     return [unit for unit in units if f"{unit.name}.parquet" not in finished]
 
 
-def run(recipe: BuildRecipe, plan: Plan[Any] | None = None) -> Summary:
+def run(recipe: BuildRecipe) -> Summary:
     """Make the missing examples."""
-    plan = plan or make_plan(recipe)
+    return run_plan(make_plan(recipe))
+
+
+def run_plan(plan: Plan[Any]) -> Summary:
+    """Make the missing examples of a plan."""
     units = example_units(plan.recipe)
     todo = missing(plan.examples, units)
     num_no_ops = 0

@@ -30,16 +30,19 @@ class Summary:
     """Name of what `tokens` counts."""
     retries: int = 0
     """Number of retried storage operations."""
+    note: str = ""
+    """What the user should know about the output, if anything."""
 
     def __str__(self) -> str:
         retried = f", {self.retries:,} storage faults retried" if self.retries else ""
+        output = f"{self.output}; {self.note}" if self.note else self.output
         if self.new_units == 0:
-            return f"{self.stage}: all {self.units} units existed already{retried}: {self.output}"
+            return f"{self.stage}: all {self.units} units existed already{retried}: {output}"
         left_out = f", {self.skipped:,} records left out" if self.skipped else ""
         return (
             f"{self.stage}: {self.new_units} of {self.units} units made, {self.rows:,} rows, "
             f"{self.tokens:,} {self.counts}{left_out}{retried} in {self.seconds:.1f} s: "
-            f"{self.output}"
+            f"{output}"
         )
 
 

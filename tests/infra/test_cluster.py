@@ -56,7 +56,13 @@ def recipes(tmp_path_factory, checkpoint):
         "decoders": {"rm": {"max_steps": 2}},
         "samples_per_chunk": 3,
     }
-    for name, values in (("build", build), ("eval", evaluation)):
+    decodes = {
+        "output": str(folder / "decodes"),
+        "checkpoint": checkpoint,
+        "source": BOARDS | {"train": 12, "held_out": 4},
+        "examples_per_shard": 4,
+    }
+    for name, values in (("build", build), ("rollout", decodes), ("eval", evaluation)):
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(values))
     return folder
 
@@ -65,6 +71,7 @@ STAGES = {
     "remask.pipeline.source": (["build.yaml"], "source: 4 of 4 units made"),
     "remask.pipeline.probe": (["build.yaml"], "probe: 4 of 4 units made"),
     "remask.pipeline.build": (["build.yaml"], "build: 4 of 4 units made"),
+    "remask.pipeline.rollout": (["rollout.yaml"], "rollout: 4 of 4 units made"),
     "remask.evaluation.evaluate": (["eval.yaml"], "eval: 2 of 2 units made"),
     "remask.evaluation.ceiling": (
         ["--side", "4", "--boards", "60"],

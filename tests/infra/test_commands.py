@@ -62,7 +62,7 @@ def test_help_lists_the_verbs_with_examples(capsys):
         assert f"remask {verb}" in help_of(verb, capsys)
 
 
-RUN_ON_CLUSTERS = ("source", "probe", "build", "vq", "eval")
+RUN_ON_CLUSTERS = ("source", "probe", "build", "rollout", "vq", "eval")
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -90,7 +90,7 @@ def test_unknown_verbs_are_named():
     assert done.stderr == f"remask: no verb 'dream'; the verbs are {', '.join(VERBS)}\n"
 
 
-@pytest.mark.parametrize("verb", ["source", "probe", "build"])
+@pytest.mark.parametrize("verb", ["source", "probe", "build", "rollout"])
 def test_a_missing_recipe_is_all_that_is_asked_for(verb, capsys):
     with pytest.raises(SystemExit, match="2"):
         main([verb])

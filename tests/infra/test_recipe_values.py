@@ -13,6 +13,7 @@ from remask.evaluation.recipe import EvalRecipe
 from remask.infra.run import RunRecipe
 from remask.models.config import from_mapping
 from remask.pipeline.recipe import BuildRecipe
+from remask.pipeline.rollout_recipe import RolloutRecipe
 from remask.pipeline.runtime.command import plain
 from remask.pipeline.runtime.recipes import load_recipe
 from remask.training.recipe import TrainRecipe
@@ -89,6 +90,17 @@ RECIPES = {
                 }
             ],
             "run": {"workers": 0},
+        }
+    ],
+    RolloutRecipe: [
+        {
+            "output": "data",
+            "checkpoint": "model",
+            "source": {"kind": "sudoku", "side": 4, "train": 10, "held_out": 5},
+            "decoders": {"steps": [3, 5], "margin": [0.0, -1.0], "patience": 1},
+            "start": "blank",
+            "max_segments": 8,
+            "run": {"workers": 0, "gpus_per_rollout": 0.5},
         }
     ],
     VQRecipe: [{"output": "vq", "pairs": SHAPES, "tokenizer": {"patch": 4}, "learning": {}}],

@@ -8,6 +8,7 @@ from remask.evaluation.recipe import EvalRecipe
 from remask.evaluation.suites.text_suite import TextSuite
 from remask.infra.run import RunRecipe, find_recipes, with_overrides
 from remask.pipeline.recipe import BuildRecipe
+from remask.pipeline.rollout_recipe import RolloutRecipe
 from remask.pipeline.runtime.recipes import load_recipe
 from remask.training.recipe import TrainRecipe
 from remask.training.vq import VQRecipe
@@ -44,6 +45,8 @@ def test_every_recipe_fits_its_dataclass(room):
         kind = {"pipeline": BuildRecipe, "training": TrainRecipe}[room]
         if path.stem.endswith("_vq"):
             kind = VQRecipe
+        elif path.stem.endswith("_rollout"):
+            kind = RolloutRecipe
         assert load_recipe(kind, path, []).output.startswith("runs/")
 
 

@@ -10,7 +10,7 @@ from remask.models import SudokuConfig, SudokuMDM
 from remask.models.history import HistoryState
 from remask.pipeline import probe
 from remask.pipeline.format.examples import Examples, Vocabulary
-from remask.pipeline.probe import _batches, probe_examples
+from remask.pipeline.probe import batches_by_length, probe_examples
 from remask.pipeline.recipe import ProposalConfig
 from remask.pipeline.sources.sudoku_rules import all_boards
 
@@ -104,7 +104,7 @@ def test_k_is_at_most_what_there_is(backbone):
 def test_batches_cover_all_rows_within_the_budget(limit):
     lengths = np.random.default_rng(0).integers(1, 30, 40)
     rows = []
-    for chosen, longest in _batches(lengths, limit):
+    for chosen, longest in batches_by_length(lengths, limit):
         assert lengths[chosen].max() == longest
         assert len(chosen) * longest <= limit or len(chosen) == 1
         rows += chosen.tolist()

@@ -6,6 +6,7 @@ import pytest
 
 from remask.pipeline.plan import make_plan
 from remask.pipeline.recipe import BuildRecipe
+from remask.pipeline.rollout_recipe import RolloutRecipe
 from remask.pipeline.runtime.command import plain
 from remask.pipeline.runtime.plain_yaml import write_yaml
 from remask.pipeline.runtime.recipes import load_recipe
@@ -29,7 +30,8 @@ def toy(tmp_path):
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_every_shipped_recipe_reads(path):
-    assert isinstance(load_recipe(BuildRecipe, path, []), BuildRecipe)
+    kind = RolloutRecipe if path.stem.endswith("_rollout") else BuildRecipe
+    assert isinstance(load_recipe(kind, path, []), kind)
 
 
 def test_overrides_reach_into_sections(toy):

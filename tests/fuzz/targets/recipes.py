@@ -11,9 +11,9 @@ import yaml
 
 from remask.evaluation import evaluate
 from remask.infra import run as infra_run
-from remask.pipeline import build, probe
+from remask.pipeline import build, probe, rollout
 from remask.training import launch, vq
-from tests.fuzz.bases import CHECKPOINT, DATA, TOP_K, built, checkpoint
+from tests.fuzz.bases import BUILD, CHECKPOINT, DATA, TOP_K, built, checkpoint
 from tests.fuzz.case import Case, Files, Target
 from tests.fuzz.mutate import (
     YAML_PARTS,
@@ -132,9 +132,16 @@ def stage_recipes() -> Files:
 
 def verbs() -> dict[str, Any]:
     """A recipe for each verb that a stage of a run may have."""
-    return {"build": TOP_K, "train": TRAIN, "eval": EVAL}
+    return {"build": TOP_K, "rollout": ROLLOUT, "train": TRAIN, "eval": EVAL}
 
 
+ROLLOUT = {
+    "output": "out",
+    "checkpoint": CHECKPOINT,
+    "source": BUILD["source"],
+    "decoders": {"steps": [2, 3], "margin": [0.0, -1.0]},
+    "run": {"workers": 0},
+}
 TRAIN = {"shards": DATA, "output": "out", "start": CHECKPOINT, "steps": 4, "batch_size": 4}
 EVAL = {
     "output": "out",
@@ -144,8 +151,9 @@ EVAL = {
     "tables": [{"title": "t", "suite": "boards", "metrics": ["exact"], "rows": []}],
 }
 KINDS = {
-    "build": Kind(build.main, shipped("pipeline")),
+    "build": Kind(build.main, [x for x in shipped("pipeline") if "trajectories:" in x]),
     "probe": Kind(probe.main, shipped("pipeline", "*top_k.yaml"), TOP_K, checkpoint),
+    "rollout": Kind(rollout.main, shipped("pipeline", "*_rollout.yaml"), ROLLOUT, checkpoint),
     "train": Kind(
         launch.main,
         [x for x in shipped("training") if "shards:" in x],

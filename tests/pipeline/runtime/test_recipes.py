@@ -7,6 +7,7 @@ import pytest
 
 from remask.evaluation.recipe import EvalRecipe
 from remask.pipeline.recipe import BuildRecipe
+from remask.pipeline.rollout_recipe import RolloutRecipe
 from remask.pipeline.runtime.recipes import find_recipe, load_recipe, make_recipe
 from remask.training.recipe import TrainRecipe
 from remask.training.vq import VQRecipe
@@ -124,12 +125,13 @@ def test_wrong_values_from_python_are_named(recipe, overrides, message):
 
 
 @pytest.mark.parametrize(
-    ("kind", "room"),
+    ("kind_of_room", "room"),
     [(BuildRecipe, "pipeline"), (TrainRecipe, "training"), (EvalRecipe, "evaluation")],
 )
-def test_every_packaged_recipe_survives_the_way_through_plain_values(kind, room):
+def test_every_packaged_recipe_survives_the_way_through_plain_values(kind_of_room, room):
     paths = [x for x in (ROOT / room / "recipes").glob("*.yaml") if not x.stem.endswith("_vq")]
     assert paths
     for path in paths:
+        kind = RolloutRecipe if path.stem.endswith("_rollout") else kind_of_room
         recipe = load_recipe(kind, path, [])
         assert make_recipe(kind, dataclasses.asdict(recipe), {}) == recipe

@@ -180,7 +180,7 @@ def test_unreadable_pictures_are_named_and_the_rest_goes_on(tokenizer, tmp_path,
         run=RunConfig(workers=0),
     )
     plan = make_plan(recipe)
-    summary = source.run(recipe, plan)
+    summary = source.run_plan(plan)
     assert (summary.rows, summary.skipped) == (4, 2)
     said = plan.examples.read("train-00000.left_out.txt").decode().splitlines()
     assert len(said) == 2

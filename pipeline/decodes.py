@@ -1,0 +1,171 @@
+"""A checkpoint's own decodes as trajectories: each looked at after a random number of its steps.
+
+A row's past is what the model saw when it decoded: its own reveals, right and wrong, in their
+order. The states after the one that is looked at are left out, since no label depends on them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from remask.kernels import Segments
+from remask.models import Backbone, RevisionPolicy, revise
+from remask.pipeline.format.examples import Examples
+from remask.pipeline.moves import Bools, Ints, Moves
+from remask.pipeline.probe import batches_by_length
+from remask.pipeline.rollout_recipe import DecodeSpread
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What the rows of a unit draw before they are decoded."""
+
+    decoder: Ints
+    """Index into `DecodeSpread.decoders`, [B]."""
+    moment: np.ndarray
+    """When each decode is looked at, as a share of its states, in [0, 1), [B]."""
+    seed: int
+    """Seed of the decoders' own draws, which are keyed by the index of a row."""
+
+
+@dataclass(frozen=True)
+class Decodes:
+    """The decodes of some rows, with counts per row, [B] each."""
+
+    moves: Moves
+    """From the start to the state looked at, then the target."""
+    num_wrong: Ints
+    """Wrong tokens in the state looked at."""
+    passes: Ints
+    """Forward passes of the whole decode."""
+    is_right: Bools
+    """Does the whole decode end at the target?"""
+    dropped_runs: Ints
+    """Runs that the limit on S left out."""
+
+
+def make_draws(spread: DecodeSpread, num_rows: int, rng: np.random.Generator) -> Draws:
+    """Draw a decoder and a moment for each row."""
+    return Draws(
+        rng.integers(len(spread.decoders()), size=num_rows),
+        rng.random(num_rows),
+        int(rng.integers(1 << 63)),
+    )
+
+
+def decode_examples(
+    backbone: Backbone,
+    examples: Examples,
+    starts: Ints,
+    spread: DecodeSpread,
+    draws: Draws,
+    *,
+    max_segments: int,
+    tokens_per_batch: int = 16384,
+) -> Decodes:
+    """Decode every row by the decoder that it drew.
+
+    Args:
+        backbone: The model.
+        examples: Clean sequences, which are the targets.
+        starts: Tokens to decode from, [B, N].
+        spread: The decoders.
+        draws: What each row drew.
+        max_segments: Limit on S.
+        tokens_per_batch: Padded tokens in one forward pass; does not change the result.
+    """
+    places, parts = [], []
+    for index, (max_steps, policy) in enumerate(spread.decoders()):
+        group = np.flatnonzero(draws.decoder == index)
+        for order, width in batches_by_length(examples.lengths[group], tokens_per_batch):
+            rows = group[order]
+            places.append((rows, width))
+            parts.append(
+                _decode_batch(
+                    backbone, examples, starts, rows, width, max_steps, policy, draws, max_segments
+                )
+            )
+    return _join(places, parts, examples.target)
+
+
+def _decode_batch(
+    backbone: Backbone,
+    examples: Examples,
+    starts: Ints,
+    rows: Ints,
+    width: int,
+    max_steps: int,
+    policy: RevisionPolicy,
+    draws: Draws,
+    max_segments: int,
+) -> Decodes:
+    """Decode rows of at most `width` tokens together."""
+    target, start, editable, is_token = (
+        x[rows, :width] for x in (examples.target, starts, examples.editable, examples.is_token)
+    )
+    mask_id = examples.vocabulary.mask_id
+    visible = 0 if mask_id else 1  # padding must not be MASK
+    revision = revise(
+        backbone,
+        torch.from_numpy(np.where(is_token, start, visible).astype(np.int64)),
+        torch.from_numpy(editable),
+        policy=policy,
+        max_steps=max_steps,
+        attention_mask=None if is_token.all() else torch.from_numpy(is_token),
+        seed=draws.seed,
+        row_ids=torch.from_numpy(rows),
+    )
+    states = np.where(editable, revision.trajectory.numpy(), target).astype(target.dtype)
+    num_states = revision.stats.steps.numpy() + 1
+    step = (draws.moment[rows] * num_states).astype(np.int64)
+    segments, dropped_runs = Segments.from_states(
+        states, target=target, step=step, lengths=step + 1, max_segments=max_segments
+    )
+    state = states[step, np.arange(len(rows))]  # [B, N]
+    return Decodes(
+        Moves.of(segments),
+        num_wrong=((state != target) & (state != mask_id)).sum(1),
+        passes=revision.stats.forward_passes.numpy(),
+        is_right=(states[-1] == target).all(1),
+        dropped_runs=dropped_runs,
+    )
+
+
+def _join(places: Sequence[tuple[Ints, int]], parts: Sequence[Decodes], target: Ints) -> Decodes:
+    """Put batches back in the order of their rows.
+
+    Args:
+        places: Rows and width of each batch.
+        parts: What became of each.
+        target: Clean tokens of all rows, [B, N].
+    """
+    num_rows, num_positions = target.shape
+    at = [np.zeros(0, np.int64)]
+    for (rows, width), part in zip(places, parts, strict=True):
+        row, position = np.divmod(part.moves.at, width)
+        at.append(rows[row] * num_positions + position)
+    at = np.concatenate(at)
+    size = max((len(part.moves.ends) for part in parts), default=1)
+    tokens = np.stack([target.ravel()[at]] * size)  # [S-1, P]
+    ends = np.zeros(tokens.shape, np.int32)
+    joined = Decodes(
+        Moves(at, np.zeros(num_rows, np.int64), tokens, ends, np.zeros(num_rows, np.int32)),
+        num_wrong=np.zeros(num_rows, np.int64),
+        passes=np.zeros(num_rows, np.int64),
+        is_right=np.zeros(num_rows, np.bool_),
+        dropped_runs=np.zeros(num_rows, np.int64),
+    )
+    first = 0
+    for (rows, _), part in zip(places, parts, strict=True):
+        moves = part.moves
+        chosen = slice(first, first := first + moves.at.size)
+        tokens[size - len(moves.tokens) :, chosen] = moves.tokens
+        ends[size - len(moves.ends) :, chosen] = moves.ends
+        joined.moves.count[rows], joined.moves.step[rows] = moves.count, moves.step
+        for name in ("num_wrong", "passes", "is_right", "dropped_runs"):
+            getattr(joined, name)[rows] = getattr(part, name)
+    order = np.argsort(at)
+    moves = replace(joined.moves, at=at[order], tokens=tokens[:, order], ends=ends[:, order])
+    return replace(joined, moves=moves)
