@@ -24,13 +24,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from remask.models import SudokuConfig, SudokuMDM, load, save
+from remask.models import Backbone, SudokuConfig, SudokuMDM, load, revise, save
 from remask.models.history import HistoryState
-from remask.pipeline import probe, source
+from remask.pipeline import probe, rollout, source
 from remask.pipeline.build import build_shard
+from remask.pipeline.decodes import Draws, make_draws
+from remask.pipeline.format.examples import Examples
 from remask.pipeline.format.rows import decode_trajectories
-from remask.pipeline.plan import BuildPlan, ShardUnit, Unit, example_units, make_plan, shard_units
+from remask.pipeline.plan import (
+    ROLLOUT_STAGE,
+    BuildPlan,
+    Plan,
+    ShardUnit,
+    Unit,
+    example_units,
+    make_plan,
+    plan_facts,
+    shard_units,
+    unit_rng,
+)
 from remask.pipeline.recipe import BuildRecipe, ProposalConfig, RunConfig
+from remask.pipeline.rollout_recipe import DecodeSpread, RolloutRecipe, RolloutRun
 from remask.pipeline.runtime.jobs import ray_session, run_actors, run_tasks
 from remask.pipeline.runtime.memory import keep_memory
 from remask.pipeline.runtime.storage import Storage
@@ -57,6 +71,7 @@ def main() -> None:
         bench_build(recipe)
         bench_bytes(recipe)
         bench_probe(recipe)
+        bench_rollout(folder)
         if not arguments.no_ray:
             bench_workers(recipe)
             bench_memory(folder)
@@ -210,6 +225,50 @@ def bench_probe(recipe: BuildRecipe) -> None:
         f"probe: {600 * 81 / probe_time:,.0f} tokens/s, the bare model "
         f"{600 * 81 / bare_time:,.0f}; share {bare_time / probe_time:.2f}"
     )
+
+
+def bench_rollout(folder: str) -> None:
+    """Rows per second of a rollout, shard written, beside the bare decoder on the same batches."""
+    spread = DecodeSpread(steps=(3, 5), reveal_within=(0.5,), margin=(0.0,))
+    recipe = RolloutRecipe(
+        output=f"{folder}/decodes",
+        checkpoint=f"{folder}/frozen",
+        source=SudokuSource(train=256, held_out=0, images=256),
+        decoders=spread,
+        run=RolloutRun(workers=0),
+    )
+    plan = Plan(*plan_facts(recipe))
+    source.run_plan(plan)
+    backbone, (unit,) = load(recipe.checkpoint), shard_units(recipe)
+    examples = read_examples(plan, unit.examples)
+    rng = unit_rng(plan, ROLLOUT_STAGE, unit.examples, unit.replica)
+    draws = make_draws(spread, len(examples.lengths), rng)
+    sides = (
+        partial(rollout.rollout_shard, plan, 1, backbone, unit),
+        partial(decode_bare, backbone, examples, spread, draws),
+    )
+    times = [[seconds(side) for side in sides] for _ in range(3)]
+    ours, bare = (statistics.median(column) for column in zip(*times, strict=True))
+    rows = len(examples.lengths)
+    print(
+        f"rollout, one core, Parquet written: {rows / ours:.0f} rows/s\n"
+        f"  the bare decoder: {rows / bare:.0f}, ratio {bare / ours:.2f}"
+    )
+
+
+def decode_bare(backbone: Backbone, examples: Examples, spread: DecodeSpread, draws: Draws) -> None:
+    """Decode the rows of each decoder from MASKs, at most 16,384 tokens at once."""
+    for index, (max_steps, policy) in enumerate(spread.decoders()):
+        rows = np.flatnonzero(draws.decoder == index)
+        revise(
+            backbone,
+            torch.full((len(rows), 81), backbone.mask_id),
+            policy=policy,
+            max_steps=max_steps,
+            seed=draws.seed,
+            row_ids=torch.from_numpy(rows),
+            batch_size=16384 // 81,
+        )
 
 
 def bench_workers(recipe: BuildRecipe) -> None:
