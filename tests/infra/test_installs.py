@@ -246,9 +246,9 @@ def test_transformers_gets_the_kernels_it_asks_for(where, clone, tmp_path):
 def test_the_published_kernels_and_ours_are_both_used(clone, wheel, tmp_path):
     published = download("kernels", tmp_path)
     for name, cwd in (("wheel", tmp_path), ("clone", clone), ("wheel_at_root", clone)):
-        made = dependencies_alone(tmp_path / name / "venv")
-        if name.startswith("wheel"):
-            made = with_pip(tmp_path / name / "venv", wheel)
+        packages = [wheel] if name.startswith("wheel") else []
+        folder = tmp_path / name / "venv"
+        made = with_pip(folder, *packages) if packages else dependencies_alone(folder)
         with zipfile.ZipFile(published) as archive:
             archive.extractall(made.site)
         done = made.run("-c", USE_KERNELS, cwd=cwd)
