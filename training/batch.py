@@ -64,7 +64,9 @@ class RowArrays:
     """Index of each row in the data set, [B]."""
 
     def __getitem__(self, rows: slice | Ints) -> "RowArrays":
-        return RowArrays(*(x[rows] for x in vars(self).values()))
+        is_slice = isinstance(rows, slice)
+        editable = self.editable[rows] if is_slice else np.take(self.editable, rows, axis=0)
+        return RowArrays(self.segments[rows], editable, self.lengths[rows], self.row_ids[rows])
 
     @staticmethod
     def concatenate(parts: "list[RowArrays]") -> "RowArrays":
