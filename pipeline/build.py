@@ -91,17 +91,17 @@ def distance_sums(proposal: Proposal, examples: Examples) -> np.ndarray:
 def run(recipe: BuildRecipe) -> Summary:
     """Build the shards that are missing, and close the manifest."""
     plan = make_plan(recipe)
-    num_shards = len(shard_units(plan.recipe))
+    units = shard_units(plan.recipe)
 
     def prepare() -> None:
         source.run_plan(plan)
         if plan.recipe.proposal.kind == "top_k":
             probe.run(plan.recipe, plan)
 
-    def make_shards(units: list[ShardUnit]) -> Iterator[Counts]:
-        return run_tasks(partial(build_shard, plan, num_shards), units, workers=plan.workers)
+    def make_shards(missing: list[ShardUnit]) -> Iterator[Counts]:
+        return run_tasks(partial(build_shard, plan, len(units)), missing, workers=plan.workers)
 
-    return fill("build", plan, prepare, make_shards)
+    return fill("build", plan, units, prepare, make_shards)
 
 
 def main(argv: list[str] | None = None) -> None:

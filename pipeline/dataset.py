@@ -15,7 +15,7 @@ from remask.pipeline.format import manifest
 from remask.pipeline.format.examples import Examples
 from remask.pipeline.format.parquet import SCHEMA_VERSION
 from remask.pipeline.moves import Moves
-from remask.pipeline.plan import Plan, ShardUnit, shard_units
+from remask.pipeline.plan import Plan, ShardUnit
 from remask.pipeline.runtime.jobs import ray_session
 from remask.pipeline.runtime.lease import Lease, held, is_free
 from remask.pipeline.runtime.progress import Meter, Summary
@@ -30,6 +30,7 @@ Counts = tuple[int, int, int]
 def fill(
     stage: str,
     plan: Plan[Any],
+    units: list[ShardUnit],
     prepare: Callable[[], object],
     make_shards: Callable[[list[ShardUnit]], Iterator[Counts]],
 ) -> Summary:
@@ -38,10 +39,11 @@ def fill(
     Args:
         stage: Name of the stage.
         plan: Names the output.
+        units: All shards of the data set.
         prepare: Runs the earlier stages; called only if a shard is missing.
         make_shards: Makes and commits shards, in any order, and yields the counts of each.
     """
-    storage, num_shards = Storage(plan.recipe.output), len(shard_units(plan.recipe))
+    storage, num_shards = Storage(plan.recipe.output), len(units)
     has_recipe = storage.exists(RECIPE)
     if has_recipe and is_free(storage) and manifest.is_closed(storage, num_shards):
         # There is nothing to write, so rights to read are enough.
@@ -51,18 +53,18 @@ def fill(
         if not has_recipe:  # it may have been lost
             manifest.check_recipe(storage, digest(plan.content))
         claim(storage, plan.content)
-        return _fill(stage, plan, prepare, make_shards, storage, lease)
+        return _fill(stage, plan, units, prepare, make_shards, storage, lease)
 
 
 def _fill(
     stage: str,
     plan: Plan[Any],
+    units: list[ShardUnit],
     prepare: Callable[[], object],
     make_shards: Callable[[list[ShardUnit]], Iterator[Counts]],
     storage: Storage,
     lease: Lease,
 ) -> Summary:
-    units = shard_units(plan.recipe)
     _sweep(storage)
     committed = manifest.committed(storage)
     todo = [unit for unit in units if unit.name not in committed]

@@ -103,20 +103,33 @@ def run(recipe: RolloutRecipe) -> Summary:
     """Make the shards that are missing, and close the manifest."""
     check_vocabulary(recipe)
     plan = Plan(*plan_facts(recipe))
-    num_shards = len(shard_units(plan.recipe))
+    units = rollout_units(plan.recipe)
 
-    def make_shards(units: list[ShardUnit]) -> Iterator[Counts]:
+    def make_shards(missing: list[ShardUnit]) -> Iterator[Counts]:
         return run_actors(
-            partial(make_worker, plan, num_shards),
-            units,
+            partial(make_worker, plan, len(units)),
+            missing,
             workers=plan.workers,
             num_gpus=recipe.run.gpus_per_rollout,
         )
 
-    summary = fill("rollout", plan, partial(source.run_plan, plan), make_shards)
+    prepare = partial(source.run_plan, plan, list(dict.fromkeys(x.examples for x in units)))
+    summary = fill("rollout", plan, units, prepare, make_shards)
     share = pl.col("already_right").filter(pl.col("rows") > 0).min()
     lowest = open_manifest(plan.recipe.output).select(share).collect().item()
     return dataclasses.replace(summary, note=NOTHING_WRONG if lowest == 1.0 else "")
+
+
+def rollout_units(recipe: RolloutRecipe) -> list[ShardUnit]:
+    """The shards that a recipe makes, in order."""
+    units = shard_units(recipe)
+    if recipe.span is None:
+        return units
+    files = [x.examples for x in units if x.examples.split == "train" and x.replica == 0]
+    if not files:
+        raise ValueError("span names training shards, but the source has no training examples")
+    first, count = recipe.span
+    return [ShardUnit(files[i % len(files)], i // len(files)) for i in range(first, first + count)]
 
 
 def check_vocabulary(recipe: RolloutRecipe) -> None:
@@ -141,7 +154,7 @@ def make_worker(plan: Plan[RolloutRecipe], num_shards: int) -> Callable[[ShardUn
 
 
 def main(argv: list[str] | None = None) -> None:
-    main_for("rollout", __doc__, run, shard_units, argv, kind=RolloutRecipe)
+    main_for("rollout", __doc__, run, rollout_units, argv, kind=RolloutRecipe)
 
 
 if __name__ == "__main__":

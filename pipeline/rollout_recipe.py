@@ -81,10 +81,17 @@ class RolloutRecipe(ShardsRecipe):
     max_segments: Annotated[int, Range(f"[2, {MAX_SEGMENTS}]")] = 16
     """Limit on the runs of equal tokens that a position's past and target may have; of a longer
     past, the oldest runs are dropped."""
+    span: Annotated[tuple[int, int] | None, Range("[0, inf)")] = None
+    """Index of the first training shard to decode, and how many. Counting goes on after the last
+    shard with another decode of the first one. Defaults to every shard of every split."""
     run: RolloutRun = field(default_factory=RolloutRun)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.span is not None and self.span[1] < 1:
+            raise ValueError(f"span must name at least one shard, got {list(self.span)}")
+        if self.span is not None and self.replicas > 1:
+            raise ValueError(f"span counts replicas itself; set replicas to 1, got {self.replicas}")
         if self.start == "given" and "source" not in self.source.own_proposals():
             raise ValueError(
                 f"source.kind {self.source.kind} has no tokens to start from; set start: blank"

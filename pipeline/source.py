@@ -70,9 +70,9 @@ def run(recipe: BuildRecipe) -> Summary:
     return run_plan(make_plan(recipe))
 
 
-def run_plan(plan: Plan[Any]) -> Summary:
-    """Make the missing examples of a plan."""
-    units = example_units(plan.recipe)
+def run_plan(plan: Plan[Any], units: list[Unit] | None = None) -> Summary:
+    """Make the missing examples of some units of a plan. Defaults to all units."""
+    units = example_units(plan.recipe) if units is None else units
     todo = missing(plan.examples, units)
     num_no_ops = 0
     with Meter("source", len(units), len(units) - len(todo)) as meter:

@@ -32,7 +32,7 @@ import torch
 from remask.pipeline.runtime.command import plain
 from remask.pipeline.runtime.plain_yaml import write_yaml
 from remask.pipeline.runtime.recipes import load_recipe
-from remask.pipeline.runtime.terminal import fail
+from remask.pipeline.runtime.terminal import fail, say
 from remask.training.deepspeed_config import check_deepspeed
 from remask.training.recipe import TrainRecipe
 from remask.training.run.folder import RunFolder
@@ -66,7 +66,8 @@ def main(argv: list[str] | None = None) -> None:
     try:  # before any process is started
         recipe = load_recipe(TrainRecipe, arguments.recipe, arguments.overrides)
         check_deepspeed(recipe.engine)
-        status = launch(command, settings, RunFolder(recipe.output))
+        beside = [arguments.recipe, *arguments.overrides] if recipe.rounds else None
+        status = launch(command, settings, RunFolder(recipe.output), rollouts=beside)
     except ValueError as error:
         fail("remask train", 2, error)
     except TrainingError as error:
@@ -91,7 +92,9 @@ def run(recipe: TrainRecipe, ranks: int | None = None) -> RunFolder:
         path, failure = Path(aside, "recipe.yaml"), Path(aside, "failure")
         path.write_text(write_yaml(plain(recipe)), "utf-8")
         command = [*local(ranks), "--module", "remask.training.train", str(path)]
-        status = launch(command, environment(ranks) | {FAILURE: str(failure)}, folder)
+        beside = [str(path)] if recipe.rounds else None
+        settings = environment(ranks) | {FAILURE: str(failure)}
+        status = launch(command, settings, folder, rollouts=beside)
         reason = failure.read_text("utf-8") if failure.exists() else ""
     if status:
         error = ValueError if status == 2 else TrainingError
@@ -128,11 +131,24 @@ def environment(ranks: int) -> dict[str, str]:
     return variables
 
 
-def launch(command: list[str], environment: dict[str, str], folder: RunFolder) -> int:
+def launch(
+    command: list[str],
+    environment: dict[str, str],
+    folder: RunFolder,
+    *,
+    rollouts: list[str] | None = None,
+) -> int:
     """Run `deepspeed` and return an exit status; on a signal the ranks save and end.
 
     DeepSpeed's own status is also 0 if a signal ended its launcher. So success means that the run
     has recorded its outcome: it is finished, or was asked to stop and has saved.
+
+    Args:
+        command: Arguments of `deepspeed`.
+        environment: Environment variables.
+        folder: The run's folder.
+        rollouts: Recipe and overrides of a run with rounds, whose rollouts run beside it. If they
+            fail, the ranks save and end, and the status is that of the rollouts.
     """
     beside = Path(sys.executable).with_name("deepspeed")
     deepspeed = str(beside) if beside.exists() else shutil.which("deepspeed")
@@ -145,7 +161,7 @@ def launch(command: list[str], environment: dict[str, str], folder: RunFolder) -
         [sys.executable, deepspeed, *command], env=environment, start_new_session=True
     )
 
-    def pass_on(signum: int, frame: object) -> None:
+    def pass_on(signum: int = signal.SIGTERM, frame: object = None) -> None:
         ranks = ranks_of(os.getpid())
         for rank in ranks:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -155,14 +171,23 @@ def launch(command: list[str], environment: dict[str, str], folder: RunFolder) -
         elif not ranks and folder.path.is_dir():  # on other machines
             folder.stop.touch()
 
-    with handling((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), pass_on):
+    failed = 0
+    with (
+        handling((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), pass_on),
+        _rollouts_beside(rollouts, environment, folder) as beside,
+    ):
         while process.poll() is None:
             time.sleep(0.2)
+            if beside and not failed and beside.poll():
+                failed = 2 if beside.returncode == 2 else 1
+                pass_on()
     left = ranks_of(os.getpid())  # of a launcher that was killed; they would end by themselves soon
     for rank in left:
         with contextlib.suppress(psutil.NoSuchProcess):
             rank.kill()
     psutil.wait_procs(left, timeout=ENDING_S)
+    if failed:
+        return failed
     if folder.last_ended() != before:
         return 0
     if process.returncode > 0:
@@ -173,6 +198,38 @@ def launch(command: list[str], environment: dict[str, str], folder: RunFolder) -
         file=sys.stderr,
     )
     return 128 - process.returncode if process.returncode else 1
+
+
+@contextlib.contextmanager
+def _rollouts_beside(
+    arguments: list[str] | None, environment: dict[str, str], folder: RunFolder
+) -> Iterator[subprocess.Popen[bytes] | None]:
+    """Run the rollouts of a run with rounds, if it has any, and end them with the run.
+
+    What they print goes to OUTPUT/rounds/rollouts.log; if they fail, its last line is repeated.
+    """
+    if arguments is None:
+        yield None
+        return
+    path = folder.path / "rounds" / "rollouts.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "remask.training.round_rollouts", *arguments],
+            env=environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+        elif process.returncode:
+            lines = path.read_text(errors="replace").splitlines() or [f"see {path}"]
+            say(lines[-1], to_stderr=True)
 
 
 @contextlib.contextmanager

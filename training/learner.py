@@ -30,7 +30,6 @@ class Learner(nn.Module):
         horizon: int,
         seed: int,
         mixed: bool = False,
-        min_chunks: int = 1,
     ) -> None:
         """Set up the objective that the config names.
 
@@ -40,14 +39,10 @@ class Learner(nn.Module):
             horizon: T of the trajectories.
             seed: Seed of masks and dropped conditions.
             mixed: Run the backbone's matrix products in bf16; the loss is always in float32.
-            min_chunks: Least number of calls of the head per batch. Where ZeRO 3 partitions its
-                weights, all ranks must call it equally often.
         """
         super().__init__()
         self.backbone, self.config = backbone, config
-        self.objective = OBJECTIVES[config.kind](
-            backbone, config, horizon=horizon, seed=seed, min_chunks=min_chunks
-        )
+        self.objective = OBJECTIVES[config.kind](backbone, config, horizon=horizon, seed=seed)
         self._seed, self._mixed = seed, mixed
 
     def forward(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:

@@ -52,18 +52,20 @@ class Loader:
         for set_index, num_lanes in Counter(part.set_index for part in parts).items():
             mixture.sets[set_index].set_cache_size(num_lanes + 1)
 
-    def batches(self, first_step: int = 0) -> Iterator[list[Batch]]:
-        """The micro-batches of each step, without end."""
-        for chunk in self.chunks(first_step):
+    def batches(self, first_step: int = 0, stop: int | None = None) -> Iterator[list[Batch]]:
+        """The micro-batches of each step before `stop`. Defaults to no end."""
+        for chunk in self.chunks(first_step, stop):
             yield from chunk
 
-    def chunks(self, first_step: int = 0) -> Iterator[list[list[Batch]]]:
+    def chunks(self, first_step: int = 0, stop: int | None = None) -> Iterator[list[list[Batch]]]:
         """The same as `batches`, with the steps that are assembled at once in one list."""
         num_steps = max(1, ROWS_PER_CHUNK // self._rows)
         for step in itertools.count(first_step, num_steps):
-            rows = self._read_steps(range(step, step + num_steps))
-            micro_batches = rows.to_batches(self._micro_rows)
-            per_step = len(micro_batches) // num_steps
+            steps = range(step, step + num_steps if stop is None else min(step + num_steps, stop))
+            if not steps:
+                return
+            micro_batches = self._read_steps(steps).to_batches(self._micro_rows)
+            per_step = len(micro_batches) // len(steps)
             yield [micro_batches[i : i + per_step] for i in range(0, len(micro_batches), per_step)]
 
     def _read_steps(self, steps: range) -> RowArrays:
@@ -86,6 +88,7 @@ class _Lane:
         """Serve a part of the lane's share of every batch."""
         self._shards, self._order = mixture.sets[part.set_index], mixture.orders[part.set_index]
         self._first_id, self._lane, self._part = mixture.first_ids[part.set_index], part.lane, part
+        self._first_step = mixture.first_step(part.set_index)
         self._block = range(0)
         self._rows: RowArrays | None = None
         self._shard = -1
@@ -94,7 +97,8 @@ class _Lane:
     def take(self, steps: range) -> RowArrays:
         """The part's rows of several steps, in order of the steps."""
         share, rows = self._order.rows_per_lane, self._part.rows
-        served = self._serve(range(steps.start * share, steps.stop * share))
+        first, stop = (x - self._first_step for x in (steps.start, steps.stop))
+        served = self._serve(range(first * share, stop * share))
         if len(rows) == share:
             return served
         firsts = np.arange(len(steps))[:, None] * share  # [steps, 1]

@@ -11,7 +11,7 @@ which is what a rank owns, has nearly the same share of each set, whatever the n
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -41,6 +41,8 @@ class Mixture:
     seed: int
     buffer: int
     """Rows that are shuffled together, over all sets."""
+    first_steps: tuple[int, ...] | None = None
+    """Step at which the order of each set begins. Defaults to 0 for all."""
 
     @staticmethod
     def single(shards: ShardSet, batch_size: int, seed: int, buffer: int) -> "Mixture":
@@ -69,12 +71,12 @@ class Mixture:
     @property
     def longest(self) -> int:
         """Tokens of the longest row."""
-        return max(x.longest for x in self.sets)
+        return max((x.longest for x in self.sets), default=0)
 
     @property
     def horizon(self) -> int:
         """The largest horizon T of the sets."""
-        return max(x.shared_value("horizon") for x in self.sets)
+        return max((x.shared_value("horizon") for x in self.sets), default=0)
 
     @cached_property
     def first_ids(self) -> tuple[int, ...]:
@@ -102,10 +104,23 @@ class Mixture:
             names.append(name if len(self.sets) == 1 else f"{shards.uri} {name}")
         return names
 
+    def first_step(self, set_index: int) -> int:
+        """Step at which the order of a set begins."""
+        return self.first_steps[set_index] if self.first_steps else 0
+
+    def with_round(self, shards: ShardSet, rows: int, first_step: int) -> "Mixture":
+        """These sets, whose orders begin at step 0, and a round's, whose order begins later."""
+        return replace(
+            self,
+            sets=(*self.sets, shards),
+            rows_per_set=(*self.rows_per_set, rows),
+            first_steps=(*[0] * len(self.sets), first_step),
+        )
+
     def reopened(self) -> "Mixture":
         """The same sets, opened once more for another thread."""
         sets = tuple(ShardSet(x.uri, x.split) for x in self.sets)
-        return Mixture(sets, self.rows_per_set, self.seed, self.buffer)
+        return replace(self, sets=sets)
 
     def _lanes(self) -> list[tuple[int, int]]:
         """Set and lane of all lanes, by where the middle of each lies among those of its set."""
@@ -115,8 +130,8 @@ class Mixture:
 
 def check_same_vocabulary(sets: Sequence[ShardSet]) -> None:
     """Raise ValueError unless the tokens of all sets mean the same."""
-    first, *others = sets
-    for shards in others:
+    for shards in sets[1:]:
+        first = sets[0]
         for name in ("vocab_size", "mask_id", "tokenizer"):
             values = [x.shared_value(name) for x in (first, shards)]
             if values[0] != values[1]:

@@ -17,6 +17,7 @@ from remask.training.loader import Loader
 from remask.training.mixture import Mixture, check_same_vocabulary
 from remask.training.objective import OBJECTIVES, num_chunks
 from remask.training.recipe import TrainRecipe
+from remask.training.rounds import data_folder
 from remask.training.shard_set import ShardSet
 from remask.training.world import World
 
@@ -27,6 +28,7 @@ class TrainingPlan:
 
     recipe: TrainRecipe
     train: Mixture
+    """The data sets that the recipe names; `mixture` adds a round's."""
     held_out: ShardSet | None
     """The held-out split of the first data set that has one, if it is decoded."""
     steps: int
@@ -37,7 +39,8 @@ class TrainingPlan:
     @property
     def horizon(self) -> int:
         """T of the trajectories; the largest of all sets."""
-        return self.train.horizon
+        rounds = self.recipe.rounds
+        return max(self.train.horizon, rounds.horizon if rounds else 0)
 
     @cached_property
     def start(self) -> str | None:
@@ -49,10 +52,34 @@ class TrainingPlan:
         """The settings that the result depends on, with the fingerprints of data and checkpoint."""
         return {**self.recipe.content, "data": self._data, "start": self.start}
 
-    def max_chunks(self, vocab_size: int, world: World) -> int:
+    def part_of(self, step: int) -> range:
+        """The steps around a step that take their rows from the same data sets: those of its round,
+        or all of them."""
+        rounds = self.recipe.rounds
+        return rounds.steps_of(rounds.round_of(step)) if rounds else range(self.steps)
+
+    def mixture(self, step: int) -> Mixture:
+        """What the batch of a step is drawn from; with rounds, the round's data must be there.
+
+        Raises:
+            StorageError: The round's data cannot be read.
+            ValueError: It does not fit the model.
+        """
+        rounds = self.recipe.rounds
+        if rounds is None:
+            return self.train
+        number = rounds.round_of(step)
+        shards = ShardSet(str(data_folder(self.recipe.rounds_folder, number)), "train")
+        check_same_vocabulary((*self.train.sets, shards))
+        _check_rows(outline_start(self.recipe.start or "", check=False), shards)
+        return self.train.with_round(
+            shards, self.recipe.rows_per_set[-1], rounds.steps_of(number).start
+        )
+
+    def max_chunks(self, mixture: Mixture, vocab_size: int, world: World) -> int:
         """Calls of the head for the largest micro-batch that a rank may get."""
         rows = self.recipe.batch_size // world.size // self.micro_batches
-        return num_chunks(rows * self.train.longest, vocab_size)
+        return num_chunks(rows * mixture.longest, vocab_size)
 
     def make_backbone(self) -> Backbone:
         """Make the model to train, with the same weights on every rank and every launch."""
@@ -101,7 +128,8 @@ def make_plan(recipe: TrainRecipe, world: World, *, has_weights: bool = True) ->
     check_deepspeed(recipe.engine)
     sets = tuple(ShardSet(x.uri, "train") for x in recipe.shard_sets)
     check_same_vocabulary(sets)
-    train = Mixture(sets, recipe.rows_per_set, recipe.seed, recipe.shuffle_buffer)
+    rows = recipe.rows_per_set[: len(sets)]
+    train = Mixture(sets, rows, recipe.seed, recipe.shuffle_buffer)
     held_out = None
     if recipe.held_out.every:
         uris = (x.uri for x in sets if "held_out" in x.splits)
@@ -113,7 +141,8 @@ def make_plan(recipe: TrainRecipe, world: World, *, has_weights: bool = True) ->
         recipe.num_steps(train.num_rows),
         recipe.batch_size // world.size // micro_batch_size(recipe, world.size),
     )
-    Loader(train, rank=world.rank, world_size=world.size)
+    if not recipe.rounds:
+        Loader(train, rank=world.rank, world_size=world.size)
     _check_model(plan, has_weights=has_weights)
     return plan
 
@@ -149,21 +178,7 @@ def _check_model(plan: TrainingPlan, *, has_weights: bool) -> None:
     if recipe.objective.drops_conditions:
         edit_layout(backbone, "objective.text_dropout or image_dropout")
     for shards in [*plan.train.sets, *([plan.held_out] if plan.held_out else [])]:
-        if backbone.max_length is not None and shards.longest > backbone.max_length:
-            raise ValueError(
-                f"{shards.uri} has rows of {shards.longest} tokens, the model takes "
-                f"{backbone.max_length}; build shards with source.max_length {backbone.max_length}"
-            )
-        checks = {
-            "vocab_size": (backbone.vocab_size, backbone.fits(shards.shared_value("vocab_size"))),
-            "mask_id": (backbone.mask_id, backbone.mask_id == shards.shared_value("mask_id")),
-        }
-        for name, (of_model, fits) in checks.items():
-            if not fits:
-                raise ValueError(
-                    f"{shards.uri} has {name} {shards.shared_value(name)}, the model {of_model}; "
-                    "train a model with the data's vocabulary, or build shards for this model"
-                )
+        _check_rows(backbone, shards)
     if plan.held_out is not None:
         (train,) = (x for x in plan.train.sets if x.uri == plan.held_out.uri)
         horizons = [x.shared_value("horizon") for x in (plan.held_out, train)]
@@ -171,4 +186,23 @@ def _check_model(plan: TrainingPlan, *, has_weights: bool) -> None:
             raise ValueError(
                 f"{train.uri} has horizon {horizons[0]} in held_out and {horizons[1]} in train; "
                 "build both with one recipe"
+            )
+
+
+def _check_rows(backbone: Backbone, shards: ShardSet) -> None:
+    """Raise ValueError unless the lengths and the vocabulary of a set's rows fit the model."""
+    if backbone.max_length is not None and shards.longest > backbone.max_length:
+        raise ValueError(
+            f"{shards.uri} has rows of {shards.longest} tokens, the model takes "
+            f"{backbone.max_length}; build shards with source.max_length {backbone.max_length}"
+        )
+    checks = {
+        "vocab_size": (backbone.vocab_size, backbone.fits(shards.shared_value("vocab_size"))),
+        "mask_id": (backbone.mask_id, backbone.mask_id == shards.shared_value("mask_id")),
+    }
+    for name, (of_model, fits) in checks.items():
+        if not fits:
+            raise ValueError(
+                f"{shards.uri} has {name} {shards.shared_value(name)}, the model {of_model}; "
+                "train a model with the data's vocabulary, or build shards for this model"
             )

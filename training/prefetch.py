@@ -15,9 +15,12 @@ CHUNKS_AHEAD = 2
 class Prefetched:
     """Iterates over a loader's steps; a context manager, which ends the thread."""
 
-    def __init__(self, loader: Loader, first_step: int = 0, *, pin: bool = False) -> None:
-        """Start the thread; with `pin`, it copies batches to page-locked memory."""
-        self._chunks, self._pin = loader.chunks(first_step), pin
+    def __init__(
+        self, loader: Loader, first_step: int = 0, stop: int | None = None, *, pin: bool = False
+    ) -> None:
+        """Start the thread, for the steps before `stop`; with `pin`, it copies batches to
+        page-locked memory."""
+        self._chunks, self._pin = loader.chunks(first_step, stop), pin
         self._queue: queue.Queue[Any] = queue.Queue(CHUNKS_AHEAD)
         self._ready: deque[list[Batch]] = deque()
         self._stop = threading.Event()

@@ -3,12 +3,15 @@
 import dataclasses
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from remask.models import HistoryConfig
 from remask.models.ranges import Range, check_fields
+from remask.pipeline.rollout_recipe import RolloutRecipe
 from remask.training.objective import ObjectiveConfig, StateWeights
 from remask.training.optimizer import OptimizerConfig
+from remask.training.rounds import RoundsConfig, model_folder
 from remask.training.shares import ShardShare, check_shares, rows_per_set
 
 _AT_LEAST_1 = Range("[1, inf)")
@@ -130,12 +133,15 @@ class LogConfig:
 class TrainRecipe:
     """From trajectory shards to a checkpoint."""
 
-    shards: str | tuple[ShardShare, ...]
-    """A data set that `remask build` wrote, by any fsspec URI; or several, each with its share of
-    every batch: [{uri: runs/a/data, share: 0.5}, {uri: runs/b/data, share: 0.5}]. Held-out rows
-    come from the first of them that has any."""
     output: str
     """Folder of the run, on a file system that all ranks share."""
+    shards: str | tuple[ShardShare, ...] | None = None
+    """A data set that `remask build` wrote, by any fsspec URI; or several, each with its share of
+    every batch: [{uri: runs/a/data, share: 0.5}, {uri: runs/b/data, share: 0.5}]. Held-out rows
+    come from the first of them that has any. Only a run whose batches come from `rounds` alone
+    needs none."""
+    rounds: RoundsConfig | None = None
+    """The model's own decodes as data, made anew in every round. Defaults to none."""
     model: dict[str, Any] | None = None
     """A new backbone, by kind and config: {kind: sudoku, side: 9}."""
     start: str | None = None
@@ -165,7 +171,10 @@ class TrainRecipe:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        check_shares(self.shard_sets, self.batch_size)
+        if self.rounds is None or self.shard_sets:
+            check_shares(self.shard_sets, self.batch_size)
+        if self.rounds is not None:
+            self._check_rounds(self.rounds)
         if (self.model is None) == (self.start is None):
             raise ValueError("give either model, for a new backbone, or start, a checkpoint folder")
         if (self.steps is None) == (self.epochs is None):
@@ -180,12 +189,54 @@ class TrainRecipe:
         """The data sets with their shares of a batch; a single one has all of it."""
         if isinstance(self.shards, str):
             return (ShardShare(uri=self.shards, share=1.0),)
-        return tuple(self.shards)
+        return tuple(self.shards or ())
 
     @property
     def rows_per_set(self) -> tuple[int, ...]:
-        """Rows of every batch that come from each data set."""
-        return tuple(rows_per_set(self.shard_sets, self.batch_size))
+        """Rows of every batch that come from each data set and, with rounds, last from the round's
+        decodes."""
+        return tuple(rows_per_set(self._batch_shares, self.batch_size))
+
+    @property
+    def rounds_folder(self) -> Path:
+        """Folder of the models and data sets of all rounds."""
+        return Path(self.output).absolute() / "rounds"
+
+    @property
+    def num_rounds(self) -> int:
+        return self.steps // self.rounds.every if self.rounds and self.steps else 0
+
+    def round_recipe(self, number: int) -> RolloutRecipe:
+        """The rollout recipe of a round's data set."""
+        if self.rounds is None or self.start is None:
+            raise ValueError("the recipe has no rounds")
+        model, folder = self.rounds.model_of(number), self.rounds_folder
+        checkpoint = str(model_folder(folder, model)) if model else self.start
+        return self.rounds.rollout_recipe(str(folder), checkpoint, number)
+
+    @property
+    def _batch_shares(self) -> tuple[ShardShare, ...]:
+        """Shares of every batch, with that of the round's decodes last."""
+        if self.rounds is None:
+            return self.shard_sets
+        rest = 1 - self.rounds.share
+        fixed = (dataclasses.replace(x, share=x.share * rest) for x in self.shard_sets)
+        return (*fixed, ShardShare(uri=str(self.rounds_folder), share=self.rounds.share))
+
+    def _check_rounds(self, rounds: RoundsConfig) -> None:
+        if self.shard_sets and rounds.share == 1:
+            raise ValueError("rounds.share is 1, which leaves no row to shards; leave shards out")
+        if not self.shard_sets and rounds.share < 1:
+            raise ValueError(
+                f"rounds.share is {rounds.share:g}; name shards for the rest of a batch"
+            )
+        check_shares(self._batch_shares, self.batch_size)
+        if self.start is None:
+            raise ValueError("rounds needs start, a checkpoint that decodes the first round")
+        if self.steps is None or self.steps % rounds.every:
+            raise ValueError(
+                f"rounds needs steps, a multiple of rounds.every {rounds.every}, got {self.steps}"
+            )
 
     def num_steps(self, num_rows: int) -> int:
         """Total number of updates on a data set of `num_rows` rows."""
@@ -200,6 +251,10 @@ class TrainRecipe:
         for name in ("output", "shards", "start", "save", "held_out", "log"):
             del values[name]
         del values["engine"]["micro_batch_size"], values["engine"]["recompute"]
+        if self.rounds is None:
+            del values["rounds"]  # runs from before there were any go on
+        else:
+            values["rounds"] = self.rounds.content
         if self.objective.state_weights == StateWeights():
             del values["objective"]["state_weights"]  # runs from before there were any go on
         return values

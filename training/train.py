@@ -101,7 +101,7 @@ def run(path: str, overrides: list[str]) -> None:
             outcome = train(plan, folder, world)
         except (ValueError, StorageError, TrainingError) as error:
             where = f"rank {world.rank}: " if world.size > 1 else ""
-            _say_why(f"{where}{error}")
+            say_why(f"{where}{error}")
             raise SystemExit(1) from error
         if world.is_first:
             say(outcome)
@@ -109,17 +109,17 @@ def run(path: str, overrides: list[str]) -> None:
 
 def _exit(status: int, error: Exception) -> NoReturn:
     if World.from_environment().is_first:  # the other ranks fail for the same reason
-        _say_why(error)
+        say_why(error)
     raise SystemExit(status)
 
 
-def _say_why(error: object) -> None:
-    """Print why the run ends; the first rank to do so writes it for the launcher as well."""
+def say_why(error: object) -> None:
+    """Print why the run ends; the first process to do so writes it for the launcher as well."""
     complain("remask train", error)
     if FAILURE in os.environ:
         text = str(error).encode(errors="replace")
         with contextlib.suppress(OSError), open(os.environ[FAILURE], "xb") as file:
-            file.write(text)  # unless another rank has, or the disk is full
+            file.write(text)  # unless another process has, or the disk is full
 
 
 if __name__ == "__main__":

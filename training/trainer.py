@@ -33,6 +33,7 @@ from remask.training.run.extension import claim_run
 from remask.training.run.folder import RunFolder, RunOutcome
 from remask.training.run.logs import Log, check_wandb
 from remask.training.run.recovery import find_newest
+from remask.training.run.rounds import await_round
 from remask.training.run.saving import Saver
 from remask.training.spikes import SpikeFilter
 from remask.training.tally import Tally
@@ -58,7 +59,6 @@ class Trainer:
             horizon=plan.horizon,
             seed=recipe.seed,
             mixed=recipe.engine.precision == "mixed",
-            min_chunks=plan.max_chunks(backbone.vocab_size, world) if is_partitioned else 1,
         )
         self._held_out = None
         if recipe.held_out.every and plan.held_out is not None:
@@ -70,27 +70,66 @@ class Trainer:
         self._saver = Saver(self._engine, backbone, plan, folder, world)
         self._state = newest.state if newest else State(0, world.size)
         self._spikes = SpikeFilter(recipe.spikes, self._state.recent_losses)
+        self._mixture = plan.train
         self._stop = False  # all ranks agree
         self._stop_requested = False  # on this rank
 
     def run(self) -> RunOutcome:
         """Train to the last step, or until asked to stop."""
-        recipe, plan = self._recipe, self.plan
+        plan, saved = self.plan, self._state.step
+        with Log(self._folder, plan, self._world, self._state) as log, self._watching_signals():
+            while self._state.step < plan.steps and not self._stop:
+                part = plan.part_of(self._state.step)
+                if self._open(log):
+                    saved = self._train_part(part, log, saved)
+            if saved < self._state.step:
+                self._save(None, log.tally())
+            step, scores = self._state.step, self._state.scores
+            if step == plan.steps:
+                self._saver.export(self._state, scores)
+        if step == plan.steps:
+            return RunOutcome(step, plan.steps, scores, str(self._folder.model))
+        return RunOutcome(step, plan.steps, None, str(self._folder.path))
+
+    def _open(self, log: Log) -> bool:
+        """Open the data of the next step, once it is there; False if asked to stop before that."""
+        step = self._state.step
+        if self._recipe.rounds:
+            start, number = time.monotonic(), self._recipe.rounds.round_of(step)
+            if not await_round(self._recipe, number, self._folder, self._world, self._wants_stop):
+                self._stop = True
+                return False
+            log.round(step, number, time.monotonic() - start)
+        self._mixture = self.plan.mixture(step)
+        if self._recipe.engine.zero_stage == 3:
+            # All ranks must call a head whose weights are partitioned equally often.
+            objective = self.learner.objective
+            objective.min_chunks = self.plan.max_chunks(
+                self._mixture, objective.backbone.vocab_size, self._world
+            )
+        return True
+
+    def _train_part(self, part: range, log: Log, saved: int) -> int:
+        """Train on steps whose data is open, or until asked to stop.
+
+        Args:
+            part: The steps, some of which may be done.
+            log: Takes the sums.
+            saved: The step of the newest checkpoint.
+
+        Returns:
+            The step of the newest checkpoint.
+        """
+        recipe, plan, step = self._recipe, self.plan, self._state.step
         loader = Loader(
-            plan.train,
+            self._mixture,
             rank=self._world.rank,
             world_size=self._world.size,
             micro_batches=plan.micro_batches,
         )
-        step, scores = self._state.step, self._state.scores
         pin = self._world.device.type == "cuda"
-        with (
-            Log(self._folder, plan, self._world, self._state) as log,
-            Prefetched(loader, step, pin=pin) as stream,
-            self._watching_signals(),
-        ):
-            saved = step
-            while step < plan.steps and not self._stop:
+        with Prefetched(loader, step, part.stop, pin=pin) as stream:
+            while step < part.stop and not self._stop:
                 sums, num_skipped = self.update(step, next(stream))
                 step += 1
                 self._state = State(
@@ -101,7 +140,8 @@ class Trainer:
                 )
                 self._spikes.check_progress(step, num_skipped)
                 log.add(step, sums, self._rate(step - 1), self._state.num_skipped)
-                is_due = step % recipe.save.every == 0 or step == plan.steps
+                # A round's model is that of a checkpoint.
+                is_due = step % recipe.save.every == 0 or step == part.stop
                 scores = None
                 if self._held_out and (is_due or step % recipe.held_out.every == 0):
                     start = time.monotonic()
@@ -110,13 +150,7 @@ class Trainer:
                 if is_due:
                     self._save(scores, log.tally())
                     saved = step
-            if saved < step:
-                self._save(None, log.tally())
-            if step == plan.steps:
-                self._saver.export(self._state, scores)
-        if step == plan.steps:
-            return RunOutcome(step, plan.steps, scores, str(self._folder.model))
-        return RunOutcome(step, plan.steps, None, str(self._folder.path))
+        return saved
 
     def update(self, step: int, micro_batches: list[Batch]) -> tuple[Tensor, int]:
         """Make one update.
@@ -170,11 +204,9 @@ class Trainer:
         """The mean loss over ranks. All ranks agree whether to stop, and fail together if the loss
         is not a number."""
         value = float(loss.detach())
-        if self._world.is_first and self._folder.stop.exists():
-            self._stop_requested = True
-        mean, self._stop = value, self._stop_requested
+        mean, self._stop = value, self._wants_stop()
         if self._world.size > 1:
-            own = torch.tensor([value, float(self._stop_requested)], dtype=torch.float64)
+            own = torch.tensor([value, float(self._stop)], dtype=torch.float64)
             total, num_requests = self._world.total(own).tolist()
             mean, self._stop = total / self._world.size, num_requests > 0
         if not math.isfinite(mean):
@@ -182,6 +214,12 @@ class Trainer:
                 step, "the loss", [] if math.isfinite(value) else self._bad_rows(batch, step)
             )
         return mean
+
+    def _wants_stop(self) -> bool:
+        """Whether this rank was asked to stop, by a signal or by the run's file."""
+        if self._world.is_first and self._folder.stop.exists():
+            self._stop_requested = True
+        return self._stop_requested
 
     def _bad_rows(self, batch: Batch, step: int) -> list[int]:
         """Rows whose loss by themselves is not a number; all rows if there are none."""
@@ -198,9 +236,9 @@ class Trainer:
     def _fail(self, step: int, what: str, row_ids: list[int]) -> None:
         by_rank = self._world.gather(row_ids)
         rows = np.array([i for ids in by_rank for i in ids], np.int64)
-        train = self.plan.train.reopened()  # the loader's thread uses the plan's
-        names = train.names(rows[:MAX_NAMED_ROWS])
-        uri = train.sets[0].uri if len(train.sets) == 1 else "URI"
+        mixture = self._mixture.reopened()  # the loader's thread uses the other one
+        names = mixture.names(rows[:MAX_NAMED_ROWS])
+        uri = mixture.sets[0].uri if len(mixture.sets) == 1 else "URI"
         more = f" and {len(rows) - MAX_NAMED_ROWS} more" if len(rows) > MAX_NAMED_ROWS else ""
         raise TrainingError(
             f"{what} is not a number at step {step}, from rows {', '.join(names)}{more}; inspect "
@@ -213,7 +251,8 @@ class Trainer:
 
     def _save(self, scores: dict[str, float] | None, tally: list[float]) -> None:
         unlogged = tuple(tally) if any(tally) else ()
-        self._saver.save(dataclasses.replace(self._state, tally=unlogged, scores=scores))
+        self._state = dataclasses.replace(self._state, tally=unlogged, scores=scores)
+        self._saver.save(self._state)
 
     @contextlib.contextmanager
     def _watching_signals(self) -> Iterator[None]:

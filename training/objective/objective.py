@@ -38,7 +38,6 @@ class Objective(ABC):
         *,
         horizon: int,
         seed: int,
-        min_chunks: int = 1,
     ) -> None:
         """Hold what the losses of a run need.
 
@@ -47,10 +46,11 @@ class Objective(ABC):
             config: Settings.
             horizon: T of the trajectories.
             seed: Seed of everything that the objective draws at random.
-            min_chunks: Least number of calls of the head per batch (see `chunks.py`).
         """
         self.backbone, self.config = backbone, config
-        self.horizon, self.seed, self.min_chunks = horizon, seed, min_chunks
+        self.horizon, self.seed = horizon, seed
+        self.min_chunks = 1
+        """Least number of calls of the head per batch (see `chunks.py`)."""
 
     @abstractmethod
     def loss(self, batch: Batch, step: int, encode: Encode) -> OracleLoss:

@@ -37,8 +37,11 @@ def model_card(plan: TrainingPlan, state: State, scores: dict[str, float] | None
 
 def _data(plan: TrainingPlan) -> list[str]:
     """Fingerprint and size of each shard set; of several, also its share of every batch."""
+    recipe = plan.recipe
     facts = [f"{x.fingerprint}, {x.num_rows:,} training rows" for x in plan.train.sets]
+    if recipe.rounds:
+        facts.append(f"the model's own decodes in {recipe.num_rounds} rounds")
     if len(facts) == 1:
         return facts
-    shares = [x.share for x in plan.recipe.shard_sets]
-    return [f"{fact}, {share:g} of each batch" for fact, share in zip(facts, shares, strict=True)]
+    rows = zip(facts, recipe.rows_per_set, strict=True)
+    return [f"{fact}, {count / recipe.batch_size:g} of each batch" for fact, count in rows]

@@ -116,6 +116,12 @@ class Log:
         self._write("held_out", step, scores)
         self._since += seconds
 
+    def round(self, step: int, number: int, seconds: float) -> None:
+        """Log that a round begins, or goes on, after waiting for its data; the seconds do not count
+        in the trainer's speed."""
+        self._write("round", step, {"round": number, "waited_s": round(seconds, 3)})
+        self._since += seconds
+
     def _write(self, kind: str, step: int, values: dict[str, Any]) -> None:
         if self._file is None:
             return
