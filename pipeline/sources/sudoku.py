@@ -105,23 +105,19 @@ class SudokuSource:
             boards = _small_boards(self.held_out_share, wants_held_out)
             boards = boards[rng.integers(0, len(boards), count)]
             return boards, self._clue_cells(boards, rng)
-        parts = [(np.zeros((0, self.side**2), np.uint8), np.zeros((0, self.side**2), np.bool_))]
+        boards: list[Boards] = [np.zeros((0, self.side**2), np.uint8)]
+        clues: list[Bools] = [np.zeros((0, self.side**2), np.bool_)]
         missing = count
         while missing > 0:
             board = random_boards(1, self.side, rng)
             if self._is_held_out(board)[0] == wants_held_out:
-                num_images = min(missing, self.images)
+                copies = np.zeros(min(missing, self.images), np.int64)
                 is_clue = self._clue_cells(board, rng)
-                symmetries = Symmetries.draw(num_images, self.side, rng)
-                parts.append(
-                    (
-                        symmetries.images(np.repeat(board, num_images, 0)),
-                        symmetries.moved(np.repeat(is_clue, num_images, 0)),
-                    )
-                )
-                missing -= num_images
-        boards, is_clue = zip(*parts, strict=True)
-        return np.concatenate(boards), np.concatenate(is_clue)
+                symmetries = Symmetries.draw(len(copies), self.side, rng)
+                boards.append(symmetries.images(board[copies]))
+                clues.append(symmetries.moved(is_clue[copies]))
+                missing -= len(copies)
+        return np.concatenate(boards), np.concatenate(clues)
 
     def _clue_cells(self, boards: Boards, rng: np.random.Generator) -> Bools:
         """Cells that are clues, [B, N]; none if rows are not puzzles."""

@@ -16,6 +16,10 @@ from numpy.typing import NDArray
 
 from remask.pipeline.sources.sudoku_rules import Boards, cell_units, conflict_cells
 
+MAX_GUESSES = 100_000
+"""Limit on the guesses at a puzzle of unknown origin, two seconds; the hardest of 5,000 published
+ones takes 40 ms. Clues without a solution can take minutes."""
+
 
 def dig_clues(
     boards: Boards, num_clues: tuple[int, int], rng: np.random.Generator
@@ -43,13 +47,14 @@ def unique_solution(puzzle: Boards) -> Boards:
     """The only solution of a puzzle, [N] uint8.
 
     Raises:
-        ValueError: The clues break a rule, or have no solution or several.
+        ValueError: The clues break a rule, have no solution or several, or take too many guesses.
     """
     if conflict_cells(puzzle[None]).any():
         raise ValueError("a digit occurs twice in a row, column or box")
     grid = _grid(math.isqrt(puzzle.size))
     places, filled = _possible_places(grid, puzzle.tolist())
-    solutions = list(itertools.islice(_solutions(grid, places, filled), 2))
+    guesses = iter(range(MAX_GUESSES))
+    solutions = list(itertools.islice(_solutions(grid, places, filled, guesses), 2))
     if len(solutions) != 1:
         raise ValueError(f"the clues have {'several solutions' if solutions else 'no solution'}")
     digits = [
@@ -84,7 +89,7 @@ def _dig(board: Sequence[int], order: Sequence[int], limit: int) -> list[int]:
         clues[cell] = 0
         places, filled = _possible_places(grid, clues)
         places[board[cell] - 1] &= ~(1 << cell)  # only another digit here is another solution
-        if next(_solutions(grid, places, filled), None) is None:
+        if next(_solutions(grid, places, filled, itertools.count()), None) is None:
             removed.append(cell)
         else:
             clues[cell] = board[cell]
@@ -103,13 +108,16 @@ def _possible_places(grid: _Grid, clues: Sequence[int]) -> tuple[list[int], int]
     return [x & ~filled | y for x, y in zip(places, own, strict=True)], filled
 
 
-def _solutions(grid: _Grid, places: list[int], filled: int) -> Iterator[list[int]]:
+def _solutions(
+    grid: _Grid, places: list[int], filled: int, guesses: Iterator[int]
+) -> Iterator[list[int]]:
     """All solutions, as the cells of each digit.
 
     Args:
         grid: Sets of cells.
         places: For each digit, the cells that can hold it. Changed in place.
         filled: Cells whose digit has been excluded from the rest of their units.
+        guesses: Gives an item for every guess; ValueError when it has no more.
     """
     while True:
         once = twice = thrice = 0  # cells with at least one, two or three digits left
@@ -132,9 +140,11 @@ def _solutions(grid: _Grid, places: list[int], filled: int) -> Iterator[list[int
     guessed = fewest & -fewest
     for digit, cells in enumerate(places):
         if cells & guessed:
+            if next(guesses, None) is None:
+                raise ValueError(f"the clues take more than {MAX_GUESSES:,} guesses to solve")
             branch = [x & ~guessed for x in places]
             branch[digit] = cells
-            yield from _solutions(grid, branch, filled)
+            yield from _solutions(grid, branch, filled, guesses)
 
 
 def _exclude(grid: _Grid, places: list[int], single: int) -> None:

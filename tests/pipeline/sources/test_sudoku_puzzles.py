@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from remask.pipeline.sources import sudoku_puzzles
 from remask.pipeline.sources.sudoku import SudokuSource
 from remask.pipeline.sources.sudoku_puzzles import dig_clues, unique_solution
 from remask.pipeline.sources.sudoku_rules import (
@@ -78,6 +79,14 @@ def test_solving_agrees_with_backtracking():
             with pytest.raises(ValueError, match="solution|occurs twice"):
                 unique_solution(puzzle)
     assert outcomes == {0, 1, 2}
+
+
+def test_a_puzzle_that_takes_too_many_guesses_is_given_up(monkeypatch):
+    hard = "8..........36......7..9.2...5...7.......457.....1...3...1....68..85...1..9....4.."
+    assert is_valid(unique_solution(parse_board(hard))[None]).all()
+    monkeypatch.setattr(sudoku_puzzles, "MAX_GUESSES", 20)
+    with pytest.raises(ValueError, match="the clues take more than 20 guesses to solve"):
+        unique_solution(parse_board(hard))
 
 
 @pytest.mark.parametrize(
