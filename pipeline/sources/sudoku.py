@@ -97,14 +97,20 @@ class SudokuSource:
     ) -> tuple[Boards, Bools]:
         """Boards and which of their cells are clues, [B, N] each."""
         wants_held_out = split == "held_out"
-        if self.file is not None:
-            boards = read_boards(self.file, self.side)[first : first + count]
-            boards = boards[self._is_held_out(boards) == wants_held_out]
-            return boards, self._clue_cells(boards, rng)
-        if self.side == 4:
+        if self.file is None and self.side == 9:
+            return self._images(wants_held_out, count, rng)
+        if self.file is None:
             boards = _small_boards(self.held_out_share, wants_held_out)
             boards = boards[rng.integers(0, len(boards), count)]
-            return boards, self._clue_cells(boards, rng)
+        else:
+            boards = read_boards(self.file, self.side)[first : first + count]
+            boards = boards[self._is_held_out(boards) == wants_held_out]
+        return boards, self._clue_cells(boards, rng)
+
+    def _images(
+        self, wants_held_out: bool, count: int, rng: np.random.Generator
+    ) -> tuple[Boards, Bools]:
+        """Generated boards of a split and their clues, each as some random images of it."""
         boards: list[Boards] = [np.zeros((0, self.side**2), np.uint8)]
         clues: list[Bools] = [np.zeros((0, self.side**2), np.bool_)]
         missing = count
