@@ -1,10 +1,14 @@
 """Sudoku puzzles: one solution each, clues in range, images that move board and clues together."""
 
 import itertools
+import json
 
 import numpy as np
 import pytest
 
+from remask.pipeline.plan import SOURCE_STAGE, example_units, make_plan, unit_rng
+from remask.pipeline.recipe import BuildRecipe
+from remask.pipeline.runtime.recipes import load_recipe
 from remask.pipeline.sources import sudoku_puzzles
 from remask.pipeline.sources.sudoku import SudokuSource
 from remask.pipeline.sources.sudoku_puzzles import dig_clues, unique_solution
@@ -15,7 +19,10 @@ from remask.pipeline.sources.sudoku_rules import (
     random_boards,
     solutions,
 )
-from remask.pipeline.sources.sudoku_symmetry import orbit_invariant
+from remask.pipeline.sources.sudoku_symmetry import orbit_invariant, random_images
+from tests.places import ROOT, SHARED
+
+TEST_SET = SHARED / "sudoku" / "kaggle3m_curated_5000.jsonl"
 
 
 def first_two(puzzle):
@@ -167,3 +174,81 @@ def test_puzzles_are_dug_out_of_the_boards_of_a_file(tmp_path):
 def test_bad_numbers_of_clues_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         SudokuSource(**settings)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not TEST_SET.exists(), reason=f"{TEST_SET} is not there")
+def test_no_image_of_a_published_puzzle_is_in_the_recipe():
+    """Boards that differ in an invariant are no images of each other. The invariant that splits
+    boards is coarse and some share it by chance, so those are compared by a finer one."""
+    published = np.stack(
+        [parse_board(json.loads(line)["solution"]) for line in TEST_SET.read_text().splitlines()]
+    )
+    made = recipe_boards(ROOT / "pipeline" / "recipes" / "sudoku_puzzles.yaml")
+    assert len(made) == 30_500
+    coarse, known = ([x.tobytes() for x in orbit_invariant(boards)] for boards in (made, published))
+    both = set(coarse) & set(known)
+    assert both
+    suspects, others = (
+        {digit_pairs(board) for board, key in zip(boards, keys, strict=True) if key in both}
+        for boards, keys in ((made, coarse), (published, known))
+    )
+    assert not suspects & others
+
+
+def test_the_finer_invariant_is_shared_by_images_alone():
+    rng = np.random.default_rng(0)
+    boards = random_boards(300, 9, rng)
+    keys = [digit_pairs(board) for board in boards]
+    assert len(set(keys)) == 300
+    assert [digit_pairs(board) for board in random_images(boards, rng)] == keys
+
+
+def recipe_boards(path):
+    """All boards of a build, as its source stage makes them."""
+    plan = make_plan(load_recipe(BuildRecipe, path, []))
+    return np.concatenate(
+        [
+            plan.recipe.source.examples(
+                unit.split, unit.first, unit.count, unit_rng(plan, SOURCE_STAGE, unit)
+            ).target
+            for unit in example_units(plan.recipe)
+        ]
+    )
+
+
+def digit_pairs(board):
+    """For each digit, the cycle types that it forms with every other one: of the columns and of the
+    rows where the two stand, taken together."""
+    grid = board.reshape(9, 9)
+    by_columns, by_rows = (pair_types(x) for x in (grid, grid.T))
+
+    def merged(first, second):
+        return sorted(
+            sorted((first[a, b], second[a, b]) for b in range(9) if a != b) for a in range(9)
+        )
+
+    return str(min(merged(by_columns, by_rows), merged(by_rows, by_columns)))
+
+
+def pair_types(grid):
+    """Lengths of the cycles of "in the row where a stands here, b stands there", by a and b."""
+    place = np.argsort(grid, 1).T  # [digit, row] → column
+    row_of = np.argsort(place, 1)
+    return {
+        (a, b): cycle_lengths(place[b][row_of[a]].tolist())
+        for a in range(9)
+        for b in range(9)
+        if a != b
+    }
+
+
+def cycle_lengths(permutation):
+    seen, lengths = set(), []
+    for start in range(len(permutation)):
+        length, at = 0, start
+        while at not in seen:
+            seen.add(at)
+            at, length = permutation[at], length + 1
+        lengths.append(length)
+    return sorted(filter(None, lengths))
