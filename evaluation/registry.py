@@ -20,6 +20,7 @@ SUITES: dict[str, str] = {
     "math": "remask.evaluation.suites.math:MathSuite",
     "mbpp": "remask.evaluation.suites.mbpp:MbppSuite",
     "sudoku": "remask.evaluation.suites.sudoku:SudokuSuite",
+    "sudoku_puzzles": "remask.evaluation.suites.sudoku_puzzles:SudokuPuzzlesSuite",
 }
 
 

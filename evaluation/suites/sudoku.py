@@ -5,7 +5,6 @@ model must find the changed cells and correct them.
 """
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -21,15 +20,12 @@ from remask.evaluation.decoder import Decoder
 from remask.evaluation.player import PlayerSample
 from remask.evaluation.suite import Score
 from remask.evaluation.suites.sudoku_scores import GLOSSARY, sudoku_scores
+from remask.evaluation.suites.sudoku_showcase import busiest, player_board, shown
 from remask.models import Backbone, SudokuMDM
 from remask.models.history import HistoryState
 from remask.models.ranges import Range, check_fields
 from remask.pipeline.runtime.storage import absolute, file_hash
 from remask.pipeline.sources.sudoku import SudokuSource, read_boards
-from remask.pipeline.sources.sudoku_rules import is_valid
-
-SHOWN = 8
-"""Number of boards in the showcase."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,13 +71,7 @@ class SudokuSuite:
         return dataclasses.replace(self, file=absolute(self.file))
 
     def check(self, backbone: Backbone) -> None:
-        if not isinstance(backbone, SudokuMDM):
-            raise ValueError(f"the Sudoku suite needs a Sudoku model, got {backbone.kind}")
-        if backbone.config.side != self.side:
-            raise ValueError(
-                f"the suite has {self.side}×{self.side} boards, the model is for "
-                f"{backbone.config.side}×{backbone.config.side}"
-            )
+        check_board_model(backbone, self.side)
 
     def sample(self, index: int) -> tuple[Ints, Ints]:
         """A solved board and the same board with wrong cells, [N] each, as a function of the
@@ -128,43 +118,23 @@ class SudokuSuite:
     def showcase(self, predictions: pa.Table) -> list[dict[str, Any]]:
         """The boards with the most re-masks: half of them solved, half of them not."""
         boards = Paths.read(predictions)
-        busiest = np.argsort(-boards.remasks().sum((0, 2)), kind="stable")
-        exact = boards.exact(boards.final)
-        solved, unsolved = busiest[exact[busiest]], busiest[~exact[busiest]]
-        chosen = [*solved[: SHOWN // 2], *unsolved[: SHOWN // 2]]
-        return [self._shown(boards, row) for row in chosen]
+        wrong = (boards.start != boards.solution).sum(-1)
+        return [shown(boards, row, f"{wrong[row]} wrong cells") for row in busiest(boards)]
 
     @classmethod
     def player_sample(cls, sample: dict[str, Any]) -> PlayerSample:
-        side, states = sample["side"], sample["states"]
-        if not isinstance(side, int) or side < 1:
-            raise ValueError(f"a board needs a side, got {side!r}")
-        for board in (sample["solution"], *states):
-            if len(board) != side**2 or max(board) > side:
-                raise ValueError(f"sample {sample['sample_id']!r}: a board is {side**2} digits")
-        box = math.isqrt(side)
-        return PlayerSample(
-            sample_id=str(sample["sample_id"]),
-            note=str(sample.get("note") or ""),
-            columns=side,
-            box=box if box * box == side else side,
-            solution=sample["solution"],
-            states=states,
-        )
+        return player_board(sample)
 
-    def _shown(self, boards: Paths, row: int) -> dict[str, Any]:
-        final = boards.final[row]
-        wrong = int((boards.start[row] != boards.solution[row]).sum())
-        outcome = "another valid board" if is_valid(final[None])[0] else "not solved"
-        if (final == boards.solution[row]).all():
-            outcome = "solved"
-        return {
-            "sample_id": boards.sample_ids[row],
-            "side": self.side,
-            "solution": boards.solution[row].tolist(),
-            "states": boards.states[: boards.steps[row] + 1, row].tolist(),
-            "note": f"{wrong} wrong cells, {outcome}",
-        }
+
+def check_board_model(backbone: Backbone, side: int) -> None:
+    """Raise ValueError if the model is not for boards of this size."""
+    if not isinstance(backbone, SudokuMDM):
+        raise ValueError(f"the Sudoku suite needs a Sudoku model, got {backbone.kind}")
+    if backbone.config.side != side:
+        raise ValueError(
+            f"the suite has {side}×{side} boards, the model is for "
+            f"{backbone.config.side}×{backbone.config.side}"
+        )
 
 
 @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""Solved Sudoku boards, generated or read from a file."""
+"""Solved Sudoku boards and puzzles, generated or read from a file."""
 
 import functools
 from dataclasses import dataclass, field, replace
@@ -11,6 +11,7 @@ from remask.models.ranges import Range, check_fields
 from remask.pipeline.format.examples import Examples, Vocabulary, hash_share
 from remask.pipeline.runtime.places import PLACE
 from remask.pipeline.runtime.storage import absolute, file_hash, read_file
+from remask.pipeline.sources.sudoku_puzzles import dig_clues
 from remask.pipeline.sources.sudoku_rules import (
     Boards,
     all_boards,
@@ -18,14 +19,15 @@ from remask.pipeline.sources.sudoku_rules import (
     parse_board,
     random_boards,
 )
-from remask.pipeline.sources.sudoku_symmetry import orbit_invariant, random_images
+from remask.pipeline.sources.sudoku_symmetry import Symmetries, orbit_invariant
 
 BAD_LINES_SHOWN = 3
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
 class SudokuSource:
-    """Solved boards, every cell editable.
+    """Solved boards. Every cell is editable or, with `clues`, every cell that is not a clue.
 
     No held-out 9×9 board is a symmetric image of a training board: a board's split depends only on
     numbers that all its images share. All 4×4 boards are images of two boards, so they are assigned
@@ -44,9 +46,15 @@ class SudokuSource:
     file: str | None = field(default=None, metadata=PLACE)
     """File of solved boards, a line of digits each, to use unchanged. By default boards are
     generated."""
+    clues: tuple[int, int] | None = None
+    """Range of the number of clues of puzzles with one solution; a puzzle has more if none of its
+    clues can be removed. By default rows are boards without clues."""
 
     def __post_init__(self) -> None:
         check_fields(self)
+        low, high = self.clues or (0, 0)
+        if not 0 <= low <= high < self.side**2:
+            raise ValueError(f"clues must be 0 <= low <= high < {self.side**2}, got {low}, {high}")
         if self.train + self.held_out == 0:
             raise ValueError("train and held_out are both 0; at least one split needs boards")
 
@@ -74,34 +82,56 @@ class SudokuSource:
 
     def examples(self, split: str, first: int, count: int, rng: np.random.Generator) -> Examples:
         """Boards first .. first+count-1 of a split."""
-        boards = self._boards(split, first, count, rng)
+        boards, is_clue = self._boards(split, first, count, rng)
         return Examples(
             example_ids=[f"sudoku{self.side}-{split}-{first + i:09d}" for i in range(len(boards))],
             target=boards,
-            editable=np.ones(boards.shape, np.bool_),
+            editable=~is_clue,
             lengths=np.full(len(boards), self.side**2),
             prompt_lengths=np.zeros(len(boards), np.int32),
             vocabulary=self.vocabulary(),
         )
 
-    def _boards(self, split: str, first: int, count: int, rng: np.random.Generator) -> Boards:
+    def _boards(
+        self, split: str, first: int, count: int, rng: np.random.Generator
+    ) -> tuple[Boards, Bools]:
+        """Boards and which of their cells are clues, [B, N] each."""
         wants_held_out = split == "held_out"
-        if self.file is not None:
-            boards = read_boards(self.file, self.side)[first : first + count]
-            return boards[self._is_held_out(boards) == wants_held_out]
-        if self.side == 4:
+        if self.file is None and self.side == 9:
+            return self._images(wants_held_out, count, rng)
+        if self.file is None:
             boards = _small_boards(self.held_out_share, wants_held_out)
-            return boards[rng.integers(0, len(boards), count)]
-        parts: list[Boards] = []
+            boards = boards[rng.integers(0, len(boards), count)]
+        else:
+            boards = read_boards(self.file, self.side)[first : first + count]
+            boards = boards[self._is_held_out(boards) == wants_held_out]
+        return boards, self._clue_cells(boards, rng)
+
+    def _images(
+        self, wants_held_out: bool, count: int, rng: np.random.Generator
+    ) -> tuple[Boards, Bools]:
+        """Generated boards of a split and their clues, each as some random images of it."""
+        boards: list[Boards] = [np.zeros((0, self.side**2), np.uint8)]
+        clues: list[Bools] = [np.zeros((0, self.side**2), np.bool_)]
         missing = count
         while missing > 0:
             board = random_boards(1, self.side, rng)
             if self._is_held_out(board)[0] == wants_held_out:
-                parts.append(random_images(np.repeat(board, min(missing, self.images), 0), rng))
-                missing -= len(parts[-1])
-        return np.concatenate([*parts, np.zeros((0, self.side**2), np.uint8)])
+                copies = np.zeros(min(missing, self.images), np.int64)
+                is_clue = self._clue_cells(board, rng)
+                symmetries = Symmetries.draw(len(copies), self.side, rng)
+                boards.append(symmetries.images(board[copies]))
+                clues.append(symmetries.moved(is_clue[copies]))
+                missing -= len(copies)
+        return np.concatenate(boards), np.concatenate(clues)
 
-    def _is_held_out(self, boards: Boards) -> NDArray[np.bool_]:
+    def _clue_cells(self, boards: Boards, rng: np.random.Generator) -> Bools:
+        """Cells that are clues, [B, N]; none if rows are not puzzles."""
+        if self.clues is None:
+            return np.zeros(boards.shape, np.bool_)
+        return dig_clues(boards, self.clues, rng)
+
+    def _is_held_out(self, boards: Boards) -> Bools:
         return _shares(boards) < self.held_out_share
 
 

@@ -19,7 +19,7 @@ def conflict_cells(boards: Boards) -> NDArray[np.bool_]:
     """Cells whose digit occurs twice in their row, column or box, bool [B, N]; never blanks."""
     side = math.isqrt(boards.shape[-1])
     conflicts = np.zeros(boards.shape, np.bool_)
-    for unit in _units(side):
+    for unit in cell_units(side):
         peers = np.argsort(unit, kind="stable").reshape(side, side)  # cells of each unit
         digits = boards[:, peers]  # [B, side, side]
         same = digits[..., :, None] == digits[..., None, :]
@@ -56,7 +56,7 @@ def solutions(board: Boards, rng: np.random.Generator | None = None) -> Iterator
     if conflict_cells(board[None]).any():
         return
     side = math.isqrt(board.size)
-    rows, columns, boxes = _units(side).tolist()
+    rows, columns, boxes = cell_units(side).tolist()
     cells = board.tolist()
     used = [0] * 3 * side  # bit d of a row, column or box: it contains digit d
     units_of = [(r, side + c, 2 * side + b) for r, c, b in zip(rows, columns, boxes, strict=True)]
@@ -116,7 +116,7 @@ def _fill(
     blanks.add(cell)
 
 
-def _units(side: int) -> Boards:
+def cell_units(side: int) -> Boards:
     """Row, column and box of each cell, [3, side²]."""
     box = math.isqrt(side)
     row, column = np.divmod(np.arange(side**2), side)

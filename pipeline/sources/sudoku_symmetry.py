@@ -1,28 +1,55 @@
 """Symmetries of Sudoku: random images of a board, and numbers that all its images share."""
 
 import math
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from remask.pipeline.sources.sudoku_rules import Boards
 
+Value = TypeVar("Value", bound=np.generic)
+
+
+@dataclass(frozen=True)
+class Symmetries:
+    """A symmetry of Sudoku for each of B boards: digits are renamed, rows are permuted within bands
+    and bands among themselves, columns likewise, and some boards are transposed."""
+
+    names: Boards
+    """New digit of each digit, [B, side]."""
+    rows: NDArray[np.int64]
+    """Old row of each row, [B, side]."""
+    columns: NDArray[np.int64]
+    """Old column of each column, [B, side]."""
+    is_transposed: NDArray[np.bool_]
+    """[B]."""
+
+    @classmethod
+    def draw(cls, count: int, side: int, rng: np.random.Generator) -> "Symmetries":
+        """Uniform draws."""
+        names = np.argsort(rng.random((count, side)), axis=1).astype(np.uint8) + 1
+        rows, columns = (_random_lines(count, side, rng) for _ in range(2))
+        return cls(names, rows, columns, rng.random(count) < 0.5)
+
+    def images(self, boards: Boards) -> Boards:
+        """The image of each solved board, [B, N]."""
+        return self.moved(np.take_along_axis(self.names, boards.astype(np.int64) - 1, 1))
+
+    def moved(self, values: NDArray[Value]) -> NDArray[Value]:
+        """Values of cells, such as which of them are clues, at the cells' new places, [B, N]."""
+        count, side = self.rows.shape
+        grid = values.reshape(count, side, side)
+        grid = np.take_along_axis(grid, self.rows[:, :, None], 1)
+        grid = np.take_along_axis(grid, self.columns[:, None, :], 2)
+        flip = self.is_transposed[:, None, None]
+        return np.where(flip, grid.transpose(0, 2, 1), grid).reshape(values.shape)
+
 
 def random_images(boards: Boards, rng: np.random.Generator) -> Boards:
-    """A random symmetric image of each solved board, [B, N].
-
-    The digits are renamed, rows are permuted within bands, bands are permuted, columns likewise,
-    and half of the boards are transposed.
-    """
-    count, cells = boards.shape
-    side = math.isqrt(cells)
-    names = np.argsort(rng.random((count, side)), axis=1).astype(boards.dtype) + 1
-    rows, columns = (_random_lines(count, side, rng) for _ in range(2))
-    grid = np.take_along_axis(names, boards.astype(np.int64) - 1, 1).reshape(count, side, side)
-    grid = np.take_along_axis(grid, rows[:, :, None], 1)
-    grid = np.take_along_axis(grid, columns[:, None, :], 2)
-    flip = rng.random(count) < 0.5
-    return np.where(flip[:, None, None], grid.transpose(0, 2, 1), grid).reshape(count, cells)
+    """A random symmetric image of each solved board, [B, N]."""
+    return Symmetries.draw(len(boards), math.isqrt(boards.shape[1]), rng).images(boards)
 
 
 def orbit_invariant(boards: Boards) -> Boards:

@@ -46,7 +46,10 @@ TEXTS = {
 }
 SOURCES = {
     SudokuSource(): (
-        {"side": 4, "train": 7, "held_out": 7, "images": 1, "held_out_share": 0.3},
+        {
+            "side": 4, "train": 7, "held_out": 7, "images": 1, "held_out_share": 0.3,
+            "clues": (22, 30),
+        },
         {"file": "boards.txt"},
     ),
     TextSource(data="a.jsonl", tokenizer="a", benchmark="math"): (

@@ -1,5 +1,7 @@
 """Sudoku boards as examples: their split, generated or from a file."""
 
+import hashlib
+
 import numpy as np
 import pytest
 
@@ -19,6 +21,21 @@ def test_no_image_of_a_held_out_board_is_in_training():
     seen = {key.tobytes() for key in orbit_invariant(train)}
     kept = {key.tobytes() for key in orbit_invariant(random_images(held_out, rng))}
     assert not seen & kept
+
+
+@pytest.mark.parametrize(
+    ("side", "split", "digest"),
+    [
+        (9, "train", "a92c3948e9f6f7c0"),
+        (9, "held_out", "b53c97c4acd2af94"),
+        (4, "train", "1bbc0f13c4d03303"),
+        (4, "held_out", "c5c965b26c2b9e49"),
+    ],
+)
+def test_boards_are_those_that_a_seed_always_gave(side, split, digest):
+    rows = SudokuSource(side=side, images=16).examples(split, 0, 90, np.random.default_rng([5, 1]))
+    content = rows.target.tobytes() + rows.editable.tobytes()
+    assert hashlib.sha256(content).hexdigest()[:16] == digest
 
 
 def test_small_boards_are_split_one_by_one():

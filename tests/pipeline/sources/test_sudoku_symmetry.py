@@ -3,7 +3,7 @@
 import numpy as np
 
 from remask.pipeline.sources.sudoku_rules import is_valid, random_boards
-from remask.pipeline.sources.sudoku_symmetry import orbit_invariant, random_images
+from remask.pipeline.sources.sudoku_symmetry import Symmetries, orbit_invariant, random_images
 
 
 def images_by_hand(board, rng):
@@ -28,6 +28,19 @@ def test_images_are_solved_and_share_the_invariant():
     assert (images != boards).any(1).all()
     assert np.array_equal(orbit_invariant(images), orbit_invariant(boards))
     assert np.array_equal(orbit_invariant(by_hand), orbit_invariant(boards))
+
+
+def test_values_of_cells_move_with_their_digits():
+    rng = np.random.default_rng(0)
+    boards = random_boards(12, 9, rng)
+    symmetries = Symmetries.draw(12, 9, rng)
+    images, is_odd = symmetries.images(boards), symmetries.moved(boards % 2 == 1)
+    old = symmetries.moved(boards)
+    assert np.array_equal(is_odd, old % 2 == 1)
+    for before, after, names in zip(old, images, symmetries.names, strict=True):
+        assert dict(zip(before.tolist(), after.tolist(), strict=True)) == dict(
+            enumerate(names.tolist(), 1)
+        )
 
 
 def test_the_invariant_tells_most_boards_apart():
