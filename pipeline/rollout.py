@@ -1,7 +1,8 @@
 """A checkpoint's own decodes → trajectory shards and their manifest.
 
 Actors hold the checkpoint and decode clean sequences with settings drawn from a spread. A row is
-one decode, looked at after a random number of its steps, with its whole past and the target x*.
+one decode, looked at after a random number of its steps, with its whole past and its target: the
+source's x*, or the nearest answer that a checker calls right.
 
 The checkpoint is a frozen snapshot, so within a round the law of the states does not depend on the
 weights being trained, and the labels are the oracle's, a function of state and target alone.
@@ -29,7 +30,7 @@ from remask.models.checkpoints.checkpoint import outline, trained_history
 from remask.pipeline import source
 from remask.pipeline.dataset import Counts, commit_shard, fill
 from remask.pipeline.decodes import decode_examples, make_draws
-from remask.pipeline.format.examples import Examples
+from remask.pipeline.format.examples import Examples, example_columns
 from remask.pipeline.format.manifest import open_manifest
 from remask.pipeline.format.rows import encode_moves
 from remask.pipeline.moves import Ints
@@ -62,16 +63,20 @@ def rollout_shard(
     check_length(backbone, examples)
     rng = unit_rng(plan, ROLLOUT_STAGE, unit.examples, unit.replica)
     num_rows = len(examples.lengths)
+    has_checker = recipe.targets == "nearest_right"
     decodes = decode_examples(
         backbone,
         examples,
         make_starts(plan, unit, examples),
         spread,
         make_draws(spread, num_rows, rng),
+        checker=recipe.source.checker() if has_checker else None,
         max_segments=recipe.max_segments,
         tokens_per_batch=recipe.run.tokens_per_batch,
     )
-    data = encode_moves(examples, file.columns, decodes.moves, spread.horizon)
+    examples = dataclasses.replace(examples, target=decodes.target)
+    columns = example_columns(examples) if has_checker else file.columns
+    data = encode_moves(examples, columns, decodes.moves, spread.horizon)
     num_editable = count_true(examples.editable)
     return commit_shard(
         plan,
@@ -87,6 +92,7 @@ def rollout_shard(
         wrong_share=round(float(decodes.num_wrong.sum() / max(1, num_editable.sum())), 6),
         mean_passes=round(float(decodes.passes.sum() / max(1, num_rows)), 4),
         already_right=round(float(decodes.is_right.sum() / max(1, num_rows)), 6),
+        unchecked=int(decodes.is_unchecked.sum()),
         dropped_runs=int(decodes.dropped_runs.sum()),
     )
 
@@ -114,9 +120,18 @@ def run(recipe: RolloutRecipe) -> Summary:
         )
 
     summary = fill("rollout", plan, partial(source.run_plan, plan), make_shards)
-    share = pl.col("already_right").filter(pl.col("rows") > 0).min()
-    lowest = open_manifest(plan.recipe.output).select(share).collect().item()
-    return dataclasses.replace(summary, note=NOTHING_WRONG if lowest == 1.0 else "")
+    return dataclasses.replace(summary, note=note_on(plan.recipe.output))
+
+
+def note_on(output: str) -> str:
+    """What the user should know about the decodes of a data set, if anything."""
+    table = open_manifest(output).filter(pl.col("rows") > 0)
+    lowest, unchecked = (
+        table.select(pl.col("already_right").min(), pl.col("unchecked").sum()).collect().row(0)
+    )
+    if unchecked:
+        return f"the checker failed on {unchecked:,} decodes, which count as not right"
+    return NOTHING_WRONG if lowest == 1.0 else ""
 
 
 def check_vocabulary(recipe: RolloutRecipe) -> None:

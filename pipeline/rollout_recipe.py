@@ -78,6 +78,10 @@ class RolloutRecipe(ShardsRecipe):
     start: Literal["blank", "given"] = "blank"
     """`blank` decodes from MASK at every editable position, `given` from the tokens that the source
     wants revised."""
+    targets: Literal["given", "nearest_right"] = "given"
+    """`given` labels every decode by the source's target. `nearest_right`, for sources with a
+    checker, labels a decode that ends right by its own end, and any other by the known right answer
+    with the fewest changes to the state looked at."""
     max_segments: Annotated[int, Range(f"[2, {MAX_SEGMENTS}]")] = 16
     """Limit on the runs of equal tokens that a position's past and target may have; of a longer
     past, the oldest runs are dropped."""
@@ -88,6 +92,11 @@ class RolloutRecipe(ShardsRecipe):
         if self.start == "given" and "source" not in self.source.own_proposals():
             raise ValueError(
                 f"source.kind {self.source.kind} has no tokens to start from; set start: blank"
+            )
+        if self.targets == "nearest_right" and self.source.checker() is None:
+            raise ValueError(
+                f"source.kind {self.source.kind} has no checker that knows other right answers than "
+                "the given ones; set targets: given"
             )
 
     @property

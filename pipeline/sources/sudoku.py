@@ -66,6 +66,9 @@ class SudokuSource:
     def vocabulary(self) -> Vocabulary:
         return Vocabulary(self.side + 1, mask_id=0)
 
+    def checker(self) -> None:
+        """None: the only known right answer is the given one."""
+
     def num_records(self) -> dict[str, int]:
         """Boards to generate for each split, or to look through in the file."""
         if self.file is not None:

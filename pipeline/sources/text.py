@@ -103,6 +103,9 @@ class TextSource:
         excluded = special | (set(range(size)) - known)
         return Vocabulary(size, tokenizer.mask_id, tuple(sorted(excluded - {tokenizer.mask_id})))
 
+    def checker(self) -> None:
+        """None: the only known right answer is the given one."""
+
     def num_records(self) -> dict[str, int]:
         """Records to look through for each split; both splits look through all of them."""
         count = len(self._records())
