@@ -1,4 +1,4 @@
-"""A checkpoint's own decodes as trajectories: each looked at after a random number of its steps.
+"""A checkpoint's own decodes as trajectories: each looked at after random numbers of its steps.
 
 A row's past is what the model saw when it decoded: its own reveals, right and wrong, in their
 order. The states after the one that is looked at are left out, since no label depends on them.
@@ -17,24 +17,29 @@ from remask.pipeline.format.examples import Examples
 from remask.pipeline.moves import Bools, Ints, Moves
 from remask.pipeline.probe import batches_by_length
 from remask.pipeline.rollout_recipe import DecodeSpread
-from remask.pipeline.targets import check_ends, find_targets
+from remask.pipeline.targets import Ends, check_ends, find_targets
 
 
 @dataclass(frozen=True)
 class Draws:
-    """What the rows of a unit draw before they are decoded."""
+    """What the B examples of a unit draw before they are decoded."""
 
     decoder: Ints
     """Index into `DecodeSpread.decoders`, [B]."""
     moment: np.ndarray
-    """When each decode is looked at, as a share of its states, in [0, 1), [B]."""
+    """When each decode is looked at, as shares of its states, in [0, 1), [B, looks]."""
     seed: int
-    """Seed of the decoders' own draws, which are keyed by the index of a row."""
+    """Seed of the decoders' own draws, which are keyed by the index of an example."""
+
+    @property
+    def looks(self) -> int:
+        """Rows made of each decode."""
+        return self.moment.shape[1]
 
 
 @dataclass(frozen=True)
 class Decodes:
-    """The decodes of some rows, with counts per row, [B] each."""
+    """Decodes that are looked at, a row per look, with counts per row, [B] each."""
 
     target: Ints
     """[B, N]."""
@@ -52,11 +57,13 @@ class Decodes:
     """Runs that the limit on S left out."""
 
 
-def make_draws(spread: DecodeSpread, num_rows: int, rng: np.random.Generator) -> Draws:
-    """Draw a decoder and a moment for each row."""
+def make_draws(
+    spread: DecodeSpread, num_examples: int, rng: np.random.Generator, *, looks: int = 1
+) -> Draws:
+    """Draw a decoder and the moments of all looks for each example."""
     return Draws(
-        rng.integers(len(spread.decoders()), size=num_rows),
-        rng.random(num_rows),
+        rng.integers(len(spread.decoders()), size=num_examples),
+        rng.random((num_examples, looks)),
         int(rng.integers(1 << 63)),
     )
 
@@ -72,14 +79,14 @@ def decode_examples(
     max_segments: int,
     tokens_per_batch: int = 16384,
 ) -> Decodes:
-    """Decode every row by the decoder that it drew.
+    """Decode every example by the decoder that it drew; the looks at a decode are adjacent rows.
 
     Args:
         backbone: The model.
         examples: Clean sequences.
         starts: Tokens to decode from, [B, N].
         spread: The decoders.
-        draws: What each row drew.
+        draws: What each example drew.
         checker: Finds the targets; defaults to the clean sequences as targets.
         max_segments: Limit on S.
         tokens_per_batch: Padded tokens in one forward pass; does not change the result.
@@ -89,7 +96,7 @@ def decode_examples(
         group = np.flatnonzero(draws.decoder == index)
         for order, width in batches_by_length(examples.lengths[group], tokens_per_batch):
             rows = group[order]
-            revision = _revise(
+            recording = _record(
                 backbone,
                 examples.take(rows, width),
                 starts[rows, :width],
@@ -98,9 +105,11 @@ def decode_examples(
                 seed=draws.seed,
                 row_ids=rows,
             )
-            places.append((rows, width))
-            parts.append(_look(revision, draws.moment[rows], checker, max_segments))
-    return _join(places, parts, examples.target)
+            ends = check_ends(checker, recording.examples, recording.states[-1])
+            for look, moment in enumerate(draws.moment[rows].T):
+                places.append((rows * draws.looks + look, width))
+                parts.append(_look(recording, ends, moment, checker, max_segments))
+    return _join(places, parts, np.repeat(examples.target, draws.looks, axis=0))
 
 
 @dataclass(frozen=True)
@@ -116,7 +125,7 @@ class _Recording:
     """Forward passes, [B]."""
 
 
-def _revise(
+def _record(
     backbone: Backbone,
     examples: Examples,
     starts: Ints,
@@ -148,13 +157,16 @@ def _revise(
 
 
 def _look(
-    recording: _Recording, moment: np.ndarray, checker: Checker | None, max_segments: int
+    recording: _Recording,
+    ends: Ends,
+    moment: np.ndarray,
+    checker: Checker | None,
+    max_segments: int,
 ) -> Decodes:
     """Look at each decode of a batch at its moment, [B]."""
     states, examples = recording.states, recording.examples
     step = (moment * recording.num_states).astype(np.int64)
     state = states[step, np.arange(len(step))]  # [B, N]
-    ends = check_ends(checker, examples, states[-1])
     target, is_unchecked = find_targets(checker, examples, state, ends)
     segments, dropped_runs = Segments.from_states(
         states, target=target, step=step, lengths=step + 1, max_segments=max_segments

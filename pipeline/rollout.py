@@ -1,7 +1,7 @@
 """A checkpoint's own decodes → trajectory shards and their manifest.
 
 Actors hold the checkpoint and decode clean sequences with settings drawn from a spread. A row is
-one decode, looked at after a random number of its steps, with its whole past and its target: the
+a look at one decode after a random number of its steps, with its whole past and its target: the
 source's x*, or the nearest answer that a checker calls right.
 
 The checkpoint is a frozen snapshot, so within a round the law of the states does not depend on the
@@ -62,22 +62,24 @@ def rollout_shard(
     examples = file.decode()
     check_length(backbone, examples)
     rng = unit_rng(plan, ROLLOUT_STAGE, unit.examples, unit.replica)
-    num_rows = len(examples.lengths)
     has_checker = recipe.targets == "nearest_right"
     decodes = decode_examples(
         backbone,
         examples,
         make_starts(plan, unit, examples),
         spread,
-        make_draws(spread, num_rows, rng),
+        make_draws(spread, len(examples.lengths), rng, looks=recipe.looks),
         checker=recipe.source.checker() if has_checker else None,
         max_segments=recipe.max_segments,
         tokens_per_batch=recipe.run.tokens_per_batch,
     )
-    examples = dataclasses.replace(examples, target=decodes.target)
-    columns = example_columns(examples) if has_checker else file.columns
+    columns = file.columns
+    if has_checker or recipe.looks > 1:
+        repeated = examples.take(np.repeat(np.arange(len(examples.lengths)), recipe.looks))
+        examples = dataclasses.replace(repeated, target=decodes.target)
+        columns = example_columns(examples)
     data = encode_moves(examples, columns, decodes.moves, spread.horizon)
-    num_editable = count_true(examples.editable)
+    num_editable, num_rows = count_true(examples.editable), len(decodes.passes)
     return commit_shard(
         plan,
         unit,
@@ -92,7 +94,7 @@ def rollout_shard(
         wrong_share=round(float(decodes.num_wrong.sum() / max(1, num_editable.sum())), 6),
         mean_passes=round(float(decodes.passes.sum() / max(1, num_rows)), 4),
         already_right=round(float(decodes.is_right.sum() / max(1, num_rows)), 6),
-        unchecked=int(decodes.is_unchecked.sum()),
+        unchecked=int(decodes.is_unchecked.reshape(-1, recipe.looks).any(1).sum()),
         dropped_runs=int(decodes.dropped_runs.sum()),
     )
 

@@ -82,6 +82,9 @@ class RolloutRecipe(ShardsRecipe):
     """`given` labels every decode by the source's target. `nearest_right`, for sources with a
     checker, labels a decode that ends right by its own end, and any other by the known right answer
     with the fewest changes to the state looked at."""
+    looks: Annotated[int, Range("[1, 64]")] = 1
+    """Rows made of each decode, each looked at after a number of steps of its own; a look costs no
+    further forward pass."""
     max_segments: Annotated[int, Range(f"[2, {MAX_SEGMENTS}]")] = 16
     """Limit on the runs of equal tokens that a position's past and target may have; of a longer
     past, the oldest runs are dropped."""
@@ -95,7 +98,7 @@ class RolloutRecipe(ShardsRecipe):
             )
         if self.targets == "nearest_right" and self.source.checker() is None:
             raise ValueError(
-                f"source.kind {self.source.kind} has no checker that knows other right answers than "
+                f"source.kind {self.source.kind} has no checker that knows right answers besides "
                 "the given ones; set targets: given"
             )
 

@@ -61,7 +61,7 @@ def find_targets(
     if checker is None:
         return examples.target, is_unchecked
     targets = np.where(ends.is_right[:, None], ends.tokens, examples.target)
-    for row in np.flatnonzero(~ends.is_right):
+    for row in np.flatnonzero(~ends.is_right).tolist():
         example = examples.example(row)
         kept = slice(0, example.length)
         nearest = _guarded(checker.nearest, example, states[row, kept], ends.tokens[row, kept])

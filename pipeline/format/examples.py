@@ -125,7 +125,7 @@ class Examples:
         """One of the sequences."""
         kept = slice(0, int(self.lengths[row]))
         return Example(
-            self.example_ids[int(row)],
+            self.example_ids[row],
             self.target[row, kept],
             self.editable[row, kept],
             int(self.prompt_lengths[row]),
