@@ -18,7 +18,7 @@ class ValidBoards:
     """The checker of boards too large to be listed.
 
     The nearest known answer is the given board, unless the decode itself ends right. The exact
-    search of `evaluation/judges/nearest.py` does not help: it needs a full board with few mistakes,
+    search of `pipeline/judges/nearest.py` does not help: it needs a full board with few mistakes,
     while most states have many blanks and therefore countless nearest boards.
     """
 
