@@ -21,6 +21,10 @@ class Checker(Protocol):
     counts as "not right" and is counted in the manifest.
     """
 
+    def check_machine(self) -> None:
+        """Raise ValueError if this machine lacks something that the checker needs."""
+        ...
+
     def is_right(self, example: Example, answer: Ints) -> bool:
         """Is a finished row right? `answer`, [N], has no MASK and the example's fixed tokens."""
         ...
@@ -46,6 +50,9 @@ class ListedAnswers:
     list_answers: Callable[[Example], Ints]
     """All right answers to an example, [A, N], in the source's order."""
     mask_id: int
+
+    def check_machine(self) -> None:
+        """Nothing is needed."""
 
     def is_right(self, example: Example, answer: Ints) -> bool:
         return bool((self.list_answers(example) == answer).all(1).any())

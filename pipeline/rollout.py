@@ -62,19 +62,18 @@ def rollout_shard(
     examples = file.decode()
     check_length(backbone, examples)
     rng = unit_rng(plan, ROLLOUT_STAGE, unit.examples, unit.replica)
-    has_checker = recipe.targets == "nearest_right"
     decodes = decode_examples(
         backbone,
         examples,
         make_starts(plan, unit, examples),
         spread,
         make_draws(spread, len(examples.lengths), rng, looks=recipe.looks),
-        checker=recipe.source.checker() if has_checker else None,
+        checker=recipe.checker,
         max_segments=recipe.max_segments,
         tokens_per_batch=recipe.run.tokens_per_batch,
     )
     columns = file.columns
-    if has_checker or recipe.looks > 1:
+    if recipe.checker is not None or recipe.looks > 1:
         repeated = examples.take(np.repeat(np.arange(len(examples.lengths)), recipe.looks))
         examples = dataclasses.replace(repeated, target=decodes.target)
         columns = example_columns(examples)
@@ -121,7 +120,12 @@ def run(recipe: RolloutRecipe) -> Summary:
             num_gpus=recipe.run.gpus_per_rollout,
         )
 
-    summary = fill("rollout", plan, partial(source.run_plan, plan), make_shards)
+    def prepare() -> None:
+        if recipe.checker is not None:
+            recipe.checker.check_machine()
+        source.run_plan(plan)
+
+    summary = fill("rollout", plan, prepare, make_shards)
     return dataclasses.replace(summary, note=note_on(plan.recipe.output))
 
 
@@ -149,7 +153,9 @@ def check_vocabulary(recipe: RolloutRecipe) -> None:
 
 def make_worker(plan: Plan[RolloutRecipe], num_shards: int) -> Callable[[ShardUnit], Counts]:
     """Load the checkpoint once and return a function that makes a shard."""
-    checkpoint = plan.recipe.checkpoint
+    checkpoint, checker = plan.recipe.checkpoint, plan.recipe.checker
+    if checker is not None:
+        checker.check_machine()  # a worker's machine may lack what the driver's has
     on_gpu = torch.cuda.is_available() and plan.recipe.run.gpus_per_rollout > 0
     backbone = load(
         checkpoint, device="cuda" if on_gpu else "cpu", history=trained_history(checkpoint)

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from remask.models import RevisionPolicy, Sampling
 from remask.models.ranges import Range, check_fields
+from remask.pipeline.checkers import Checker
 from remask.pipeline.format.rows import MAX_SEGMENTS
 from remask.pipeline.recipe import ShardsRecipe, StageRun
 from remask.pipeline.runtime.places import PLACE
@@ -96,11 +97,16 @@ class RolloutRecipe(ShardsRecipe):
             raise ValueError(
                 f"source.kind {self.source.kind} has no tokens to start from; set start: blank"
             )
-        if self.targets == "nearest_right" and self.source.checker() is None:
+        if self.targets == "nearest_right" and self.checker is None:
             raise ValueError(
                 f"source.kind {self.source.kind} has no checker that knows right answers besides "
                 "the given ones; set targets: given"
             )
+
+    @property
+    def checker(self) -> Checker | None:
+        """What finds the targets; None for the given ones."""
+        return self.source.checker() if self.targets == "nearest_right" else None
 
     @property
     def backbone(self) -> str:

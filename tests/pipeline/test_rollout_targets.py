@@ -201,6 +201,9 @@ class Brittle:
     def __init__(self, inner):
         self.inner = inner
 
+    def check_machine(self):
+        self.inner.check_machine()
+
     def is_right(self, example, answer):
         if "9" in decode(answer[example.prompt_length :]):
             raise KeyError("nine")
