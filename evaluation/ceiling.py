@@ -19,9 +19,9 @@ from functools import partial
 
 import numpy as np
 
-from remask.evaluation.judges.nearest import Outlook, outlook
 from remask.evaluation.stats.intervals import bootstrap_ratio, wilson
 from remask.evaluation.suites.sudoku import SudokuSuite
+from remask.pipeline.judges.nearest import Outlook, outlook
 from remask.pipeline.runtime.jobs import JobError, run_tasks
 from remask.pipeline.runtime.progress import Meter
 from remask.pipeline.runtime.terminal import fail

@@ -14,9 +14,9 @@ import torch
 from rich.table import Table
 from rich.text import Text
 
-from remask.evaluation.sandbox.run import find_escapes, is_available
 from remask.kernels.build import native
 from remask.pipeline.runtime.terminal import make_console, visible
+from remask.pipeline.sandbox.run import find_escapes, is_available
 
 
 def main(argv: list[str] | None = None) -> None:

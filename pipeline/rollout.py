@@ -1,7 +1,8 @@
 """A checkpoint's own decodes → trajectory shards and their manifest.
 
 Actors hold the checkpoint and decode clean sequences with settings drawn from a spread. A row is
-one decode, looked at after a random number of its steps, with its whole past and the target x*.
+a look at one decode after a random number of its steps, with its whole past and its target: the
+source's x*, or the nearest answer that a checker calls right.
 
 The checkpoint is a frozen snapshot, so within a round the law of the states does not depend on the
 weights being trained, and the labels are the oracle's, a function of state and target alone.
@@ -29,7 +30,7 @@ from remask.models.checkpoints.checkpoint import outline, trained_history
 from remask.pipeline import source
 from remask.pipeline.dataset import Counts, commit_shard, fill
 from remask.pipeline.decodes import decode_examples, make_draws
-from remask.pipeline.format.examples import Examples
+from remask.pipeline.format.examples import Examples, example_columns
 from remask.pipeline.format.manifest import open_manifest
 from remask.pipeline.format.rows import encode_moves
 from remask.pipeline.moves import Ints
@@ -61,18 +62,23 @@ def rollout_shard(
     examples = file.decode()
     check_length(backbone, examples)
     rng = unit_rng(plan, ROLLOUT_STAGE, unit.examples, unit.replica)
-    num_rows = len(examples.lengths)
     decodes = decode_examples(
         backbone,
         examples,
         make_starts(plan, unit, examples),
         spread,
-        make_draws(spread, num_rows, rng),
+        make_draws(spread, len(examples.lengths), rng, looks=recipe.looks),
+        checker=recipe.checker,
         max_segments=recipe.max_segments,
         tokens_per_batch=recipe.run.tokens_per_batch,
     )
-    data = encode_moves(examples, file.columns, decodes.moves, spread.horizon)
-    num_editable = count_true(examples.editable)
+    columns = file.columns
+    if recipe.checker is not None or recipe.looks > 1:
+        repeated = examples.take(np.repeat(np.arange(len(examples.lengths)), recipe.looks))
+        examples = dataclasses.replace(repeated, target=decodes.target)
+        columns = example_columns(examples)
+    data = encode_moves(examples, columns, decodes.moves, spread.horizon)
+    num_editable, num_rows = count_true(examples.editable), len(decodes.passes)
     return commit_shard(
         plan,
         unit,
@@ -87,6 +93,7 @@ def rollout_shard(
         wrong_share=round(float(decodes.num_wrong.sum() / max(1, num_editable.sum())), 6),
         mean_passes=round(float(decodes.passes.sum() / max(1, num_rows)), 4),
         already_right=round(float(decodes.is_right.sum() / max(1, num_rows)), 6),
+        unchecked=int(decodes.is_unchecked.reshape(-1, recipe.looks).any(1).sum()),
         dropped_runs=int(decodes.dropped_runs.sum()),
     )
 
@@ -113,11 +120,24 @@ def run(recipe: RolloutRecipe) -> Summary:
             num_gpus=recipe.run.gpus_per_rollout,
         )
 
-    prepare = partial(source.run_plan, plan, list(dict.fromkeys(x.examples for x in units)))
+    def prepare() -> None:
+        if recipe.checker is not None:
+            recipe.checker.check_machine()
+        source.run_plan(plan, list(dict.fromkeys(x.examples for x in units)))
+
     summary = fill("rollout", plan, units, prepare, make_shards)
-    share = pl.col("already_right").filter(pl.col("rows") > 0).min()
-    lowest = open_manifest(plan.recipe.output).select(share).collect().item()
-    return dataclasses.replace(summary, note=NOTHING_WRONG if lowest == 1.0 else "")
+    return dataclasses.replace(summary, note=note_on(plan.recipe.output))
+
+
+def note_on(output: str) -> str:
+    """What the user should know about the decodes of a data set, if anything."""
+    table = open_manifest(output).filter(pl.col("rows") > 0)
+    lowest, unchecked = (
+        table.select(pl.col("already_right").min(), pl.col("unchecked").sum()).collect().row(0)
+    )
+    if unchecked:
+        return f"the checker failed on {unchecked:,} decodes, which count as not right"
+    return NOTHING_WRONG if lowest == 1.0 else ""
 
 
 def rollout_units(recipe: RolloutRecipe) -> list[ShardUnit]:
@@ -145,7 +165,9 @@ def check_vocabulary(recipe: RolloutRecipe) -> None:
 
 def make_worker(plan: Plan[RolloutRecipe], num_shards: int) -> Callable[[ShardUnit], Counts]:
     """Load the checkpoint once and return a function that makes a shard."""
-    checkpoint = plan.recipe.checkpoint
+    checkpoint, checker = plan.recipe.checkpoint, plan.recipe.checker
+    if checker is not None:
+        checker.check_machine()  # a worker's machine may lack what the driver's has
     on_gpu = torch.cuda.is_available() and plan.recipe.run.gpus_per_rollout > 0
     backbone = load(
         checkpoint, device="cuda" if on_gpu else "cpu", history=trained_history(checkpoint)

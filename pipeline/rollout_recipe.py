@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from remask.models import RevisionPolicy, Sampling
 from remask.models.ranges import Range, check_fields
+from remask.pipeline.checkers import Checker
 from remask.pipeline.format.rows import MAX_SEGMENTS
 from remask.pipeline.recipe import ShardsRecipe, StageRun
 from remask.pipeline.runtime.places import PLACE
@@ -78,6 +79,13 @@ class RolloutRecipe(ShardsRecipe):
     start: Literal["blank", "given"] = "blank"
     """`blank` decodes from MASK at every editable position, `given` from the tokens that the source
     wants revised."""
+    targets: Literal["given", "nearest_right"] = "given"
+    """`given` labels every decode by the source's target. `nearest_right`, for sources with a
+    checker, labels a decode that ends right by its own end, and any other by the known right answer
+    with the fewest changes to the state looked at."""
+    looks: Annotated[int, Range("[1, 64]")] = 1
+    """Rows made of each decode, each looked at after a number of steps of its own; a look costs no
+    further forward pass."""
     max_segments: Annotated[int, Range(f"[2, {MAX_SEGMENTS}]")] = 16
     """Limit on the runs of equal tokens that a position's past and target may have; of a longer
     past, the oldest runs are dropped."""
@@ -96,6 +104,16 @@ class RolloutRecipe(ShardsRecipe):
             raise ValueError(
                 f"source.kind {self.source.kind} has no tokens to start from; set start: blank"
             )
+        if self.targets == "nearest_right" and self.checker is None:
+            raise ValueError(
+                f"source.kind {self.source.kind} has no checker that knows right answers besides "
+                "the given ones; set targets: given"
+            )
+
+    @property
+    def checker(self) -> Checker | None:
+        """What finds the targets; None for the given ones."""
+        return self.source.checker() if self.targets == "nearest_right" else None
 
     @property
     def backbone(self) -> str:

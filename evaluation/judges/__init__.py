@@ -1,1 +1,1 @@
-"""Judges of answers, programs, boards and pictures."""
+"""Judges of choices and pictures."""

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from remask.evaluation.judges.answers import AnswerFormat, extract_answer, same_answer
-from remask.evaluation.judges.equivalence import Checker
 from remask.evaluation.suites.generation_suite import GenerationSuite, Judge, Verdict
 from remask.evaluation.suites.text_suite import Question
 from remask.models import Backbone
 from remask.models.ranges import Range
+from remask.pipeline.judges.answers import AnswerFormat, extract_answer, same_answer
+from remask.pipeline.judges.equivalence import AnswerChecker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +26,14 @@ class AnswerSuite(GenerationSuite):
 
     def check(self, backbone: Backbone) -> None:
         try:
-            Checker(timeout_s=self.timeout_s)
+            AnswerChecker(timeout_s=self.timeout_s)
         except RuntimeError as error:
             raise ValueError(str(error)) from error
         super().check(backbone)
 
     @contextmanager
     def judging(self) -> Iterator[Judge]:
-        with Checker(timeout_s=self.timeout_s) as checker:
+        with AnswerChecker(timeout_s=self.timeout_s) as checker:
 
             def judge(question: Question, response: str) -> Verdict:
                 answer = extract_answer(response, self.answer_format)

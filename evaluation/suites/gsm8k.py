@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from remask.evaluation.judges.answers import AnswerFormat
 from remask.evaluation.suites.answer_suite import AnswerSuite
 from remask.evaluation.suites.presets import LLADA_BASE, PAPER, decode_settings
 from remask.evaluation.suites.text_suite import Question
 from remask.pipeline.benchmarks.gsm8k import GSM8K, WordProblem, read_gsm8k
+from remask.pipeline.judges.answers import AnswerFormat
 
 
 @dataclass(frozen=True, kw_only=True)

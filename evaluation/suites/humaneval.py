@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from remask.evaluation.judges.programs import complete_program, score_completion
-from remask.evaluation.sandbox.run import ProgramOutcome
 from remask.evaluation.suites.presets import LLADA_BASE, PAPER, decode_settings
 from remask.evaluation.suites.program_suite import ProgramSuite
 from remask.evaluation.suites.text_suite import Question
 from remask.pipeline.benchmarks.humaneval import HUMANEVAL, CompletionTask, read_humaneval
+from remask.pipeline.judges.programs import complete_program, score_completion
+from remask.pipeline.sandbox.run import ProgramOutcome
 
 
 @dataclass(frozen=True, kw_only=True)

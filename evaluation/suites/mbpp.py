@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from remask.evaluation.judges.programs import extract_program, required_names, score_program
-from remask.evaluation.sandbox.run import ProgramOutcome
 from remask.evaluation.suites.presets import LLADA_BASE, PAPER, decode_settings
 from remask.evaluation.suites.program_suite import ProgramSuite
 from remask.evaluation.suites.text_suite import Question
 from remask.pipeline.benchmarks.mbpp import DONE, MBPP, ProgramTask, read_mbpp
+from remask.pipeline.judges.programs import extract_program, required_names, score_program
+from remask.pipeline.sandbox.run import ProgramOutcome
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from remask.evaluation.sandbox.run import Limits, ProgramOutcome, is_available
 from remask.evaluation.suites.generation_scores import GLOSSARY
 from remask.evaluation.suites.generation_suite import GenerationSuite, Judge, Verdict
 from remask.evaluation.suites.text_suite import Question
 from remask.models import Backbone
+from remask.pipeline.sandbox.run import Limits, ProgramOutcome, is_available
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remask.evaluation.decode.paths import Bools, Paths, replays
-from remask.evaluation.judges.nearest import outlook
 from remask.evaluation.stats.intervals import bootstrap
 from remask.evaluation.stats.scores import (
     FORWARD_PASSES,
@@ -15,6 +14,7 @@ from remask.evaluation.stats.scores import (
     share,
 )
 from remask.evaluation.suite import Score
+from remask.pipeline.judges.nearest import outlook
 from remask.pipeline.sources.sudoku_rules import conflict_cells, is_valid
 
 CALIBRATION_BINS = 10

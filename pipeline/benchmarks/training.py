@@ -46,5 +46,12 @@ def read_fields(benchmark: Benchmark, chosen: TrainingSet, *, chat: bool) -> lis
         chosen: The records to read.
         chat: Ask as in a chat; otherwise the prompt is a text to continue.
     """
-    task, read = BENCHMARKS[benchmark]
-    return [task.training_fields(record, chat=chat) for record in read(chosen)]
+    task, _ = BENCHMARKS[benchmark]
+    return [task.training_fields(record, chat=chat) for record in read_chosen(benchmark, chosen)]
+
+
+@functools.lru_cache(maxsize=2)
+def read_chosen(benchmark: Benchmark, chosen: TrainingSet) -> list[Any]:
+    """The chosen records of a benchmark, in the order of `read_fields`."""
+    _, read = BENCHMARKS[benchmark]
+    return read(chosen)

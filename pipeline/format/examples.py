@@ -10,7 +10,7 @@ Files of trajectories (`rows.py`) have these columns too.
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -79,6 +79,23 @@ class Vocabulary:
 
 
 @dataclass(frozen=True)
+class Example:
+    """One clean sequence, without padding."""
+
+    example_id: str
+    target: Ints
+    """[N]."""
+    editable: Bools
+    """[N]."""
+    prompt_length: int
+
+    @property
+    def length(self) -> int:
+        """N."""
+        return self.target.size
+
+
+@dataclass(frozen=True)
 class Examples:
     """Clean sequences of any lengths, padded to the longest: [B, N] arrays."""
 
@@ -103,6 +120,28 @@ class Examples:
     def is_token(self) -> Bools:
         """False at padding, [B, N]."""
         return within(self.lengths, self.target.shape[1])
+
+    def example(self, row: int) -> Example:
+        """One of the sequences."""
+        kept = slice(0, int(self.lengths[row]))
+        return Example(
+            self.example_ids[row],
+            self.target[row, kept],
+            self.editable[row, kept],
+            int(self.prompt_lengths[row]),
+        )
+
+    def take(self, rows: Ints, width: int | None = None) -> "Examples":
+        """Some of the sequences, padded to `width`, which defaults to the width as it is."""
+        return replace(
+            self,
+            example_ids=[self.example_ids[row] for row in rows.tolist()],
+            target=self.target[rows, :width],
+            editable=self.editable[rows, :width],
+            lengths=self.lengths[rows],
+            prompt_lengths=self.prompt_lengths[rows],
+            starts=None if self.starts is None else self.starts[rows, :width],
+        )
 
 
 def hash_share(key: bytes) -> float:

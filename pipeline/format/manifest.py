@@ -54,16 +54,17 @@ SCHEMA: dict[str, Any] = {
     "wrong_segments": pl.Int64,
     "mean_tv": pl.Float64,  # of a wrong segment to the uniform proposal, over editable positions
     "shift": pl.Float64,  # mean over rows of |E| · Σ TV, which the Layer-3 bound needs
-    "decoder": pl.String,  # the spread of settings, as JSON; null for rules, as are the next four
+    "decoder": pl.String,  # the spread of settings, as JSON; null for rules, as are the next five
     "wrong_share": pl.Float64,  # of the editable positions, in the states looked at
     "mean_passes": pl.Float64,  # forward passes per decode
-    "already_right": pl.Float64,  # share of the decodes that end at their targets
+    "already_right": pl.Float64,  # share of the decodes that end right
+    "unchecked": pl.Int64,  # decodes on which the checker failed; they count as not right
     "dropped_runs": pl.Int64,  # runs older than the limit on S allows
     "bytes": pl.Int64,
     "sha256": pl.String,
     "num_shards": pl.Int32,  # planned in total: a complete manifest has as many rows
 }
-DECODED = ("decoder", "wrong_share", "mean_passes", "already_right", "dropped_runs")
+DECODED = ("decoder", "wrong_share", "mean_passes", "already_right", "unchecked", "dropped_runs")
 """Columns that only decodes have."""
 NULLABLE = ("backbone", "proposal", "k", "probe_mode", "mean_tv", "shift", *DECODED)
 KINDS: dict[Any, tuple[type, float]] = {
@@ -157,7 +158,8 @@ def _read_manifest(data: bytes) -> pl.DataFrame:
 def _upgraded_row(row: Any) -> Any:
     """A manifest row as it was written before, in this schema.
 
-    Paths of schema 3 had at most three segments; all trajectories came from rules at first.
+    Paths of schema 3 had at most three segments; all trajectories came from rules at first; decodes
+    had no checker at first.
     """
     if not isinstance(row, dict):
         return row
@@ -166,6 +168,8 @@ def _upgraded_row(row: Any) -> Any:
         row["wrong_segments"] = row.get("wrong")
     if _is_older(row):
         row = {"origin": "rules", **dict.fromkeys(DECODED)} | row
+    if "unchecked" not in row:
+        row = {"unchecked": 0 if row.get("origin") == "decodes" else None} | row
     return {name: row[name] for name in (*SCHEMA, *row) if name in row}
 
 
@@ -176,7 +180,7 @@ def _is_older(columns: Iterable[str]) -> bool:
 
 def _upgraded(table: pl.DataFrame) -> pl.DataFrame:
     is_schema_3 = 3 in table["schema_version"] if "schema_version" in table.columns else False
-    if not is_schema_3 and not _is_older(table.columns):
+    if not is_schema_3 and "unchecked" in table.columns:
         return table
     rows = [_upgraded_row(row) for row in table.iter_rows(named=True)]
     return pl.DataFrame(rows, schema_overrides=SCHEMA)

@@ -14,6 +14,7 @@ check. With the signs given instead of the number to reach, each prompt has exac
 A token is a character of `ALPHABET`; its id is its index.
 """
 
+import functools
 import itertools
 import re
 from collections.abc import Iterator
@@ -23,7 +24,9 @@ from typing import Annotated, Literal
 import numpy as np
 
 from remask.models.ranges import Range, check_fields
-from remask.pipeline.format.examples import Examples, Vocabulary, hash_share
+from remask.pipeline.checkers import Checker, ListedAnswers
+from remask.pipeline.format.examples import Example, Examples, Vocabulary, hash_share
+from remask.pipeline.moves import Ints
 
 MASK, END = "_", "."
 ALPHABET = f"{MASK}{END}0123456789+-=;:"
@@ -79,6 +82,10 @@ class CountdownSource:
 
     def vocabulary(self) -> Vocabulary:
         return Vocabulary(len(ALPHABET), ALPHABET.index(MASK))
+
+    def checker(self) -> Checker:
+        """Knows all solutions of a prompt."""
+        return ListedAnswers(_list_answers, self.vocabulary().mask_id)
 
     def num_records(self) -> dict[str, int]:
         return {"train": self.train, "held_out": self.held_out}
@@ -140,6 +147,16 @@ def solutions(prompt: str) -> Iterator[str]:
         response, reached = work_out(digits, "".join(signs))
         if free is None or reached == int(free[2]):
             yield response
+
+
+def _list_answers(example: Example) -> Ints:
+    """The rows of all solutions of an example's prompt, [A, N]."""
+    return _solved_rows(decode(example.target[: example.prompt_length]), example.length)
+
+
+@functools.lru_cache(maxsize=4096)
+def _solved_rows(prompt: str, length: int) -> Ints:
+    return np.stack([encode(prompt + response, length) for response in solutions(prompt)])
 
 
 def encode(text: str, length: int) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Protocol, Self
 
 import numpy as np
 
+from remask.pipeline.checkers import Checker
 from remask.pipeline.format.examples import Examples, Vocabulary
 
 
@@ -42,6 +43,11 @@ class Source(Protocol):
 
     def vocabulary(self) -> Vocabulary:
         """Number of ids, the MASK id, and the ids that are never proposed."""
+        ...
+
+    def checker(self) -> Checker | None:
+        """Tells right answers from wrong ones and finds the nearest right one; None if the only
+        known right answer is the given one. Must be cheap to make: recipes ask for it."""
         ...
 
     def num_records(self) -> dict[str, int]:

@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remask.models.ranges import Range, check_fields
+from remask.pipeline.checkers import Checker
 from remask.pipeline.format.examples import Examples, Vocabulary, hash_share
 from remask.pipeline.runtime.places import PLACE
 from remask.pipeline.runtime.storage import absolute, file_hash, read_file
+from remask.pipeline.sources.sudoku_checker import sudoku_checker
 from remask.pipeline.sources.sudoku_puzzles import dig_clues
 from remask.pipeline.sources.sudoku_rules import (
     Boards,
@@ -73,6 +75,10 @@ class SudokuSource:
 
     def vocabulary(self) -> Vocabulary:
         return Vocabulary(self.side + 1, mask_id=0)
+
+    def checker(self) -> Checker:
+        """Knows every valid board with an example's fixed cells."""
+        return sudoku_checker(self.side, self.vocabulary().mask_id)
 
     def num_records(self) -> dict[str, int]:
         """Boards to generate for each split, or to look through in the file."""

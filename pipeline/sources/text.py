@@ -16,11 +16,18 @@ import numpy as np
 
 from remask.models.ranges import Range, check_fields
 from remask.models.text.prompts import TextTokenizer, load_tokenizer
-from remask.pipeline.benchmarks.training import Benchmark, TrainingSet, read_fields
+from remask.pipeline.benchmarks.training import (
+    Benchmark,
+    TrainingSet,
+    read_chosen,
+    read_fields,
+)
+from remask.pipeline.checkers import Checker
 from remask.pipeline.format.examples import Examples, Vocabulary, hash_share, pad
 from remask.pipeline.runtime.data_files import is_data_file, load_files, load_from_hub
 from remask.pipeline.runtime.places import PLACE
 from remask.pipeline.runtime.storage import absolute_if_here, file_hash
+from remask.pipeline.sources.text_checker import CHECKED, BenchmarkChecker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +110,12 @@ class TextSource:
         excluded = special | (set(range(size)) - known)
         return Vocabulary(size, tokenizer.mask_id, tuple(sorted(excluded - {tokenizer.mask_id})))
 
+    def checker(self) -> Checker | None:
+        """Judges responses as the benchmark's suite does; None without such a benchmark."""
+        if self.benchmark not in CHECKED:
+            return None
+        return BenchmarkChecker(self.benchmark, self._benchmark_record, self._tokenizer)
+
     def num_records(self) -> dict[str, int]:
         """Records to look through for each split; both splits look through all of them."""
         count = len(self._records())
@@ -128,7 +141,7 @@ class TextSource:
             if encoded is None:
                 skipped += 1
                 continue
-            ids.append(f"{Path(self.data).stem}-{self.subset}-{number:09d}")
+            ids.append(f"{Path(self.data).stem}-{self.subset}-{number:09d}")  # see `_number`
             prompts.append(len(encoded[0]))
             rows.append(np.array(encoded[0] + encoded[1]))
         target, lengths = pad(rows, vocabulary.dtype)
@@ -158,13 +171,21 @@ class TextSource:
     def _records(self) -> Any:
         if self.benchmark is None:
             return _load(self.data, self.subset)
-        chosen = TrainingSet(
+        return read_fields(self.benchmark, self._training_set, chat=self.chat)
+
+    def _benchmark_record(self, example_id: str) -> Any:
+        """The benchmark's record that an example was made from."""
+        assert self.benchmark is not None
+        return read_chosen(self.benchmark, self._training_set)[_number(example_id)]
+
+    @property
+    def _training_set(self) -> TrainingSet:
+        return TrainingSet(
             data=self.data,
             split=self.subset,
             subjects=self.subjects,
             split_seed=self.split_seed,
         )
-        return read_fields(self.benchmark, chosen, chat=self.chat)
 
     def _record(self, number: int) -> dict[str, Any]:
         try:
@@ -198,6 +219,11 @@ class TextSource:
             answer += [tokenizer.eos_id] * (min(full, self.max_length) - length)
         fits = len(prompt_ids + answer) <= self.max_length
         return (prompt_ids, answer) if answer and fits else None
+
+
+def _number(example_id: str) -> int:
+    """The number of an example's record."""
+    return int(example_id.rpartition("-")[2])
 
 
 def _fields(template: str) -> list[str]:

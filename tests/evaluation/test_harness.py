@@ -8,10 +8,10 @@ import pytest
 
 from remask.evaluation.decode.generation import generate
 from remask.evaluation.decoder import Decoder
-from remask.evaluation.judges.answers import extract_answer
 from remask.infra.cli import main
 from remask.models import load
 from remask.models.checkpoints.checkpoint import trained_history
+from remask.pipeline.judges.answers import extract_answer
 from tests.text_folders import write_llada, write_text_tokenizer
 
 pytest.importorskip("lm_eval")

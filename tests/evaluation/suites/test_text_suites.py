@@ -8,10 +8,10 @@ import pytest
 
 from remask.evaluation.decoder import Decoder
 from remask.evaluation.registry import SUITES, find_suite, make_suite
-from remask.evaluation.sandbox.run import is_available
 from remask.evaluation.suites import program_suite
 from remask.evaluation.suites.math import MathSuite
 from remask.evaluation.suites.text_suite import TextSuite
+from remask.pipeline.sandbox.run import is_available
 from remask.pipeline.sources.text import TextSource
 from tests.evaluation.folders import explained
 from tests.evaluation.speakers import Speaker

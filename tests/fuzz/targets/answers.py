@@ -2,9 +2,9 @@
 
 from random import Random
 
-from remask.evaluation.judges.answers import extract_answer
-from remask.evaluation.judges.programs import complete_program, extract_program
 from remask.pipeline.benchmarks.humaneval import CompletionTask
+from remask.pipeline.judges.answers import extract_answer
+from remask.pipeline.judges.programs import complete_program, extract_program
 from remask.pipeline.sources.countdown import ALPHABET, is_solution
 from tests.fuzz.case import Case, Target, ViolationError
 from tests.fuzz.mutate import mutate_text

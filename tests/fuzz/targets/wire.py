@@ -8,8 +8,8 @@ import os
 import socket
 from random import Random
 
-from remask.evaluation.sandbox.confined.judge import judge
-from remask.evaluation.sandbox.confined.wire import Channel, decode, encode
+from remask.pipeline.sandbox.confined.judge import judge
+from remask.pipeline.sandbox.confined.wire import Channel, decode, encode
 from tests.fuzz.case import Case, Target, ViolationError
 from tests.fuzz.mutate import mutate_bytes, mutate_value, to_json
 

@@ -78,6 +78,13 @@ def test_a_source_keeps_the_promises_of_the_protocol(kind, small_source):
         assert np.isin(targets, range(source.vocabulary().size)).all()
         assert (targets != source.vocabulary().mask_id).all()
         assert not (first.editable & ~first.is_token).any()
+        checker = source.checker()
+        for row in range(len(first.lengths) if checker else 0):
+            example = first.example(row)
+            assert checker.is_right(example, example.target)
+            blank = np.where(example.editable, first.vocabulary.mask_id, example.target)
+            nearest = checker.nearest(example, blank, example.target)
+            assert np.array_equal(nearest, example.target)
         if "source" in source.own_proposals():
             assert first.starts is not None
             assert first.starts.shape == first.target.shape

@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
-from remask.evaluation.judges.equivalence import Checker
 from remask.pipeline.benchmarks.math import last_boxed
+from remask.pipeline.judges.equivalence import AnswerChecker
 
 AnswerFormat = Literal["math", "gsm8k"]
 
@@ -31,13 +31,13 @@ _NUMBER = re.compile(
 _HASHES = re.compile(r"####[ \t]*([^\n]*)")
 
 
-def is_right(response: str, gold: str, answer_format: AnswerFormat, checker: Checker) -> bool:
+def is_right(response: str, gold: str, answer_format: AnswerFormat, checker: AnswerChecker) -> bool:
     """Whether the final answer of a response equals the right one."""
     answer = extract_answer(response, answer_format)
     return answer is not None and same_answer(gold, answer, checker)
 
 
-def same_answer(gold: str, answer: str, checker: Checker) -> bool:
+def same_answer(gold: str, answer: str, checker: AnswerChecker) -> bool:
     """Whether two answers in LaTeX or plain text are mathematically equal.
 
     False for an answer that is too long, nested too deeply or unbalanced, and for a comparison that

@@ -15,9 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Annotated
 
-import remask
-from remask.evaluation.sandbox.syscalls import make_filter
 from remask.models.ranges import Range, check_fields
+from remask.pipeline.sandbox.syscalls import make_filter
 
 HOW_TO_INSTALL = (
     "install bubblewrap (`apt-get install bubblewrap`, `dnf install bubblewrap`) on a machine that "
@@ -75,7 +74,7 @@ def is_available() -> str | None:
 FLAGS = ("-s", "-S", "-P", "-B", "-u", "-X", "utf8")  # unbuffered: a killed process loses none
 """No site packages, no imports from the current folder, no bytecode written."""
 HARNESS = Path(__file__).parent / "confined"
-PACKAGE = "remask.evaluation.sandbox.confined"
+PACKAGE = "remask.pipeline.sandbox.confined"
 
 
 def _python() -> str:
@@ -159,15 +158,16 @@ def start(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start one of the two processes, `judge` or `candidate`. On exit, the process and all that it
     started are killed."""
-    root = "/harness" if is_confined else str(Path(str(remask.__file__)).parents[1])
-    code = f"import sys; sys.path.append({root!r}); import {PACKAGE}.{role} as role; role.main()"
     arguments = [str(end.fileno()), json.dumps(asdict(limits) | {"is_alone": is_confined})]
-    command = [_python(), *FLAGS, "-c", code, *arguments]
     with (
         _readable(text) as stdin,
         _system_call_filter() as options,
         tempfile.TemporaryDirectory() as folder,
+        harness() as outside,
     ):
+        root = "/harness" if is_confined else outside
+        code = f"import sys; sys.path.append({root!r}); import {PACKAGE}.{role} as x; x.main()"
+        command = [_python(), *FLAGS, "-c", code, *arguments]
         if is_confined:
             command = [*_confinement(limits, folder), *options.arguments, "--", *command]
         process = subprocess.Popen(
@@ -187,3 +187,14 @@ def start(
                 if not is_confined or process.poll() is None:  # bwrap kills its children
                     with contextlib.suppress(ProcessLookupError):
                         os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def harness() -> Iterator[str]:
+    """A folder to import `confined` from, with nothing else of this project, whose packages import
+    more than the standard library."""
+    with tempfile.TemporaryDirectory() as root:
+        package = Path(root, *PACKAGE.split("."))
+        package.parent.mkdir(parents=True)
+        package.symlink_to(HARNESS)
+        yield root

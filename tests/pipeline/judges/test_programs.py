@@ -5,16 +5,16 @@ import zipfile
 
 import pytest
 
-from remask.evaluation.judges.programs import (
+from remask.pipeline.benchmarks.humaneval import CompletionTask, read_humaneval
+from remask.pipeline.benchmarks.mbpp import ProgramTask, read_mbpp
+from remask.pipeline.judges.programs import (
     complete_program,
     extract_program,
     required_names,
     score_completion,
     score_program,
 )
-from remask.evaluation.sandbox.run import Limits, is_available
-from remask.pipeline.benchmarks.humaneval import CompletionTask, read_humaneval
-from remask.pipeline.benchmarks.mbpp import ProgramTask, read_mbpp
+from remask.pipeline.sandbox.run import Limits, is_available
 from tests.places import ROOT
 from tests.registry import download
 

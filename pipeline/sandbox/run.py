@@ -33,7 +33,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from remask.evaluation.sandbox.confinement import Limits, is_available, start
+from remask.pipeline.sandbox.confinement import Limits, is_available, start
 
 Status = Literal["passed", "failed", "error", "died", "timeout", "memory", "output"]
 

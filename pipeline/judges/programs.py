@@ -3,9 +3,9 @@
 import ast
 import re
 
-from remask.evaluation.sandbox.run import Limits, ProgramOutcome, run_python
 from remask.pipeline.benchmarks.humaneval import CompletionTask
 from remask.pipeline.benchmarks.mbpp import BEGIN, DONE, ProgramTask
+from remask.pipeline.sandbox.run import Limits, ProgramOutcome, run_python
 
 STOPS = (DONE, "<|endoftext|>", "<|eot_id|>", "<|im_end|>")
 """Texts that end a response; [DONE] closes the few-shot examples of MBPP."""

@@ -12,8 +12,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from remask.evaluation.sandbox.confined.limits import restrict
-from remask.evaluation.sandbox.confined.wire import Channel, WireError, decode, encode
+from remask.pipeline.sandbox.confined.limits import restrict
+from remask.pipeline.sandbox.confined.wire import Channel, WireError, decode, encode
 
 MAX_ITEMS = 1_000_000
 """Limit on the items taken from an iterator, which may be infinite."""

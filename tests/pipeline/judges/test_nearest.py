@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from remask.evaluation.judges.nearest import Nearest, digit_templates, nearest_boards
+from remask.pipeline.judges.nearest import Nearest, digit_templates, nearest_boards
 from remask.pipeline.sources.sudoku_rules import (
     all_boards,
     conflict_cells,

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from remask.evaluation.sandbox import confinement
-from remask.evaluation.sandbox import run as sandbox
-from remask.evaluation.sandbox.run import Limits, find_escapes, is_available, run_python
-from remask.evaluation.sandbox.syscalls import MACHINES, make_filter
-from tests.places import ROOT
+from remask.pipeline.sandbox import confinement
+from remask.pipeline.sandbox import run as sandbox
+from remask.pipeline.sandbox.run import Limits, find_escapes, is_available, run_python
+from remask.pipeline.sandbox.syscalls import MACHINES, make_filter
 
 needs_sandbox = pytest.mark.skipif(is_available() is not None, reason=str(is_available()))
 QUICK = Limits(cpu_s=1, wall_s=20, memory_mb=256)
@@ -374,9 +373,9 @@ def test_exiting_early_does_not_pass(source):
         "import sys\nsys.settrace(lambda *a: None)\ndef double(x): return 1",
         "import atexit, os\natexit.register(os._exit, 0)\ndef double(x): return 1",
         # the harness itself
-        "import sys\nmain = sys.modules['remask.evaluation.sandbox.confined.candidate']\n"
+        "import sys\nmain = sys.modules['remask.pipeline.sandbox.confined.candidate']\n"
         "main.encode = lambda *a: ['object', 0]\ndef double(x): return 1",
-        "from remask.evaluation.sandbox.confined import judge\n"
+        "from remask.pipeline.sandbox.confined import judge\n"
         "judge.judge = lambda *a: ('passed', '')\n"
         "judge._run = lambda *a: None\ndef double(x): return 1",
         # forged verdicts and messages
@@ -459,10 +458,12 @@ def test_machines_without_a_known_filter_have_none():
 
 
 def test_confined_code_needs_only_the_standard_library():
-    code = "import sys; sys.path.append('.'); import remask.evaluation.sandbox.confined.judge, "
-    code += "remask.evaluation.sandbox.confined.candidate; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True)
-    assert done.stdout == b"False\n", done.stderr
+    code = "import sys; sys.path.append('.'); import remask.pipeline.sandbox.confined.judge, "
+    code += "remask.pipeline.sandbox.confined.candidate as x; print(x.__file__)"
+    with confinement.harness() as folder:
+        command = [sys.executable, "-S", "-c", code]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        assert done.stdout.startswith(folder), done.stderr
 
 
 @needs_sandbox

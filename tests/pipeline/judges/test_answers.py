@@ -6,15 +6,15 @@ import time
 
 import pytest
 
-from remask.evaluation.judges import equivalence
-from remask.evaluation.judges.answers import (
+from remask.pipeline.judges import equivalence
+from remask.pipeline.judges.answers import (
     extract_answer,
     is_right,
     last_boxed,
     last_number,
     same_answer,
 )
-from remask.evaluation.judges.equivalence import Checker
+from remask.pipeline.judges.equivalence import AnswerChecker
 from tests.places import ROOT
 
 MATH_500 = ROOT.parent / "shared" / "data" / "math500" / "test.jsonl"
@@ -23,14 +23,14 @@ MATH_500 = ROOT.parent / "shared" / "data" / "math500" / "test.jsonl"
 @pytest.fixture(scope="module")
 def checker():
     pytest.importorskip("math_verify")
-    with Checker(timeout_s=2) as started:
+    with AnswerChecker(timeout_s=2) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def hasty_checker():
     pytest.importorskip("math_verify")
-    with Checker(timeout_s=0.5) as started:
+    with AnswerChecker(timeout_s=0.5) as started:
         yield started
 
 
@@ -201,12 +201,12 @@ def test_a_response_is_right_by_its_final_answer(checker):
 def test_without_math_verify_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(equivalence.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(RuntimeError, match=r"pip install 'remask\[text\]'"):
-        Checker()
+        AnswerChecker()
 
 
 def test_time_must_be_above_zero():
     with pytest.raises(ValueError, match="timeout_s must be above 0, got 0"):
-        Checker(timeout_s=0)
+        AnswerChecker(timeout_s=0)
 
 
 @pytest.mark.skipif(not MATH_500.exists(), reason=f"{MATH_500} is not there")

@@ -19,8 +19,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import remask
-
 START_S = 120.0
 """Time for the worker to start and import its libraries, on a busy machine."""
 WALL_FACTOR = 10
@@ -28,7 +26,7 @@ WALL_FACTOR = 10
 MEMORY_MB = 4096
 
 
-class Checker:
+class AnswerChecker:
     """Compares answers. Use it in a `with` block and for many answers, because its worker takes a
     second to start.
 
@@ -67,7 +65,7 @@ class Checker:
             with worker, contextlib.suppress(BrokenPipeError):
                 pass
 
-    def __enter__(self) -> "Checker":
+    def __enter__(self) -> "AnswerChecker":
         return self
 
     def __exit__(
@@ -79,10 +77,9 @@ class Checker:
         self.close()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        root = str(Path(str(remask.__file__)).parents[1])
-        code = f"import sys; sys.path.append({root!r}); import {__name__} as here"
+        # As a file, since importing its package would import torch.
         worker = subprocess.Popen(
-            [sys.executable, "-c", f"{code}; here.main()", str(self._timeout_s)],
+            [sys.executable, "-P", str(Path(__file__).resolve()), str(self._timeout_s)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -143,3 +140,7 @@ def compare(gold: str, answer: str) -> bool:
         for text in (gold, answer)
     ]
     return bool(verify(parsed[0], parsed[1], timeout_seconds=0))
+
+
+if __name__ == "__main__":
+    main()

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from remask.evaluation.sandbox.confined.limits import restrict
-from remask.evaluation.sandbox.confined.wire import Channel, WireError, decode, encode
+from remask.pipeline.sandbox.confined.limits import restrict
+from remask.pipeline.sandbox.confined.wire import Channel, WireError, decode, encode
 
 
 class CandidateError(Exception):

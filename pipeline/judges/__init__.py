@@ -1,0 +1,1 @@
+"""Judges of answers, programs and boards, for rollouts and for evaluation."""
