@@ -104,6 +104,12 @@ def test_the_choice_is_that_of_a_plain_search(sums, start):
     assert len(result.grid) == len(list(make_grid(budgets, start)))
 
 
+def test_budgets_may_come_in_any_order(sums):
+    result = tune(sums, recipe(SUMS), budgets=[5, 3, 5], rows=4)
+    assert [x.budget for x in result.chosen] == [3, 5]
+    assert result.chosen[0].trial.solved <= result.chosen[1].trial.solved
+
+
 def test_ties_go_to_fewer_passes_then_to_the_margin_nearest_zero():
     def made(solved, passes, margin, max_steps=3):
         settings = {"margin": margin}
@@ -368,9 +374,9 @@ def test_rows_of_masks_get_a_pace_where_nothing_was_tuned():
     assert untuned == Decoder(max_steps=7, settings={"reveal_within": 0.5})
     whole = resolve(Decoder(policy="tuned"), None, suite.adapt)
     assert whole.max_steps == 31
-    chosen = resolve(Decoder(policy="tuned", settings={"patience": 2}), tuned(), suite.adapt)
-    settings = {"margin": -1.0, "reveal_within": 0.5, "patience": 2}
-    assert chosen == Decoder(max_steps=5, settings=settings)
+    own = {"margin": -4.0, "patience": 2}
+    chosen = resolve(Decoder(policy="tuned", settings=own), tuned(), suite.adapt)
+    assert chosen == Decoder(max_steps=5, settings={"reveal_within": 0.5, **own})
     limit = resolve(Decoder(policy="tuned"), tuned(), lambda x: fit_to_masks(x, 8))
     assert limit.max_steps == 5
     with pytest.raises(ValueError, match="reveals every MASK at once"):  # 4 passes: revises alone
