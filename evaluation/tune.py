@@ -34,7 +34,6 @@ from remask.pipeline.recipe import BuildRecipe
 from remask.pipeline.rollout import check_vocabulary
 from remask.pipeline.rollout_recipe import RolloutRecipe
 from remask.pipeline.runtime.memory import keep_memory
-from remask.pipeline.runtime.places import without_places
 from remask.pipeline.runtime.progress import Meter
 from remask.pipeline.runtime.recipes import RECIPE_HELP, digest, load_recipe, read_keys
 from remask.pipeline.runtime.storage import StorageError
@@ -92,7 +91,7 @@ def tune(
     tuned = TunedDecoding(
         model=fingerprint(folder),
         source=source.kind,
-        recipe=digest([without_places(source), source.tokenizer_hash(), source.data_hash()]),
+        recipe=digest([recipe.content, source.tokenizer_hash(), source.data_hash()]),
         start=start,
         rows=held_out.num_rows,
         seed=recipe.seed,
@@ -127,7 +126,7 @@ def check_request(
         raise ValueError(
             f"{checkpoint} comes with the package; copy {folder} elsewhere and tune the copy"
         )
-    if (folder.parent / "state.json").is_file():
+    if (folder.resolve().parent / "state.json").is_file():
         raise ValueError(
             f"{folder} is part of a checkpoint that training resumes from, whose files must not "
             "change; tune the finished model, OUTPUT/model"

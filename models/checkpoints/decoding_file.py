@@ -75,7 +75,7 @@ class TunedDecoding:
     source: str
     """Kind of the source of the held-out rows."""
     recipe: str
-    """Digest of the source's settings, tokenizer and data."""
+    """Digest of the recipe that named the source, and of its tokenizer and data."""
     start: Literal["blank", "given"]
     """What the rows were decoded from: MASKs alone, or tokens to revise."""
     rows: Annotated[int, Range("[1, inf)")]

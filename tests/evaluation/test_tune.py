@@ -141,6 +141,7 @@ def test_the_same_request_writes_the_same_bytes_and_leaves_the_model(sums):
     assert fingerprint(sums) == before == read_decoding(sums).model
     other = tune(sums, recipe(SUMS, seed=1), budgets=[4], rows=8)
     assert other.seed == 1
+    assert other.recipe != json.loads(written[0])["recipe"]
     assert [x.solved for x in other.grid] != [x["solved"] for x in json.loads(written[0])["grid"]]
 
 
