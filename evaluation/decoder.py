@@ -1,17 +1,21 @@
 """How a model decodes samples: a policy by name, with its settings and a limit on its steps."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from torch import Tensor
 
-from remask.models import Backbone, Guidance, Policy, Revision, revise
+from remask.models import Backbone, Guidance, Policy, Revision, RevisionPolicy, revise
+from remask.models.checkpoints.decoding_file import TunedDecoding
 from remask.models.config import from_mapping
 from remask.models.decoding import POLICIES
 from remask.models.ranges import Range, check_fields
 
 MAX_STEPS = 32
 """Limit on the steps if neither the decoder nor the suite sets one."""
+TUNED = "tuned"
+"""Name of the revision rule with the settings that were tuned for the checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +33,12 @@ class Decoder:
     }
 
     policy: str = "revision"
-    """Name of a registered policy: revision, absorbing, remdm, p2 or two_phase."""
+    """Name of a registered policy: revision, absorbing, remdm, p2 or two_phase. `tuned` is revision
+    with the settings that `remask tune` chose for the largest budget of at most max_steps + 1
+    passes; a checkpoint without such settings is decoded by the printed rule."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """Settings of the policy: {margin: 0.5} for revision, {kind: conf} for remdm."""
+    """Settings of the policy: {margin: 0.5} for revision, {kind: conf} for remdm. With `tuned` they
+    take precedence over the tuned ones."""
     guidance: Guidance | None = None
     """Guidance of image edits, such as {text: 2.5, image: 4.0}. Defaults to none."""
     max_steps: Annotated[int | None, Range("[1, inf)")] = None
@@ -45,8 +52,9 @@ class Decoder:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.policy not in POLICIES:
-            raise ValueError(f"policy must be one of {list(POLICIES)}, got {self.policy!r}")
+        if self.policy not in (*POLICIES, TUNED):
+            known = [*POLICIES, TUNED]
+            raise ValueError(f"policy must be one of {known}, got {self.policy!r}")
         self.make_policy()  # checks the settings
 
     @property
@@ -79,4 +87,34 @@ class Decoder:
         )
 
     def make_policy(self) -> Policy:
-        return from_mapping(POLICIES[self.policy], self.settings, f"{self.policy} settings")
+        kind = RevisionPolicy if self.policy == TUNED else POLICIES[self.policy]
+        return from_mapping(kind, self.settings, f"{self.policy} settings")
+
+
+def resolve(
+    decoder: Decoder,
+    tuned: TunedDecoding | None,
+    adapt: Callable[[Decoder], Decoder] = lambda decoder: decoder,
+) -> Decoder:
+    """The decoder for one checkpoint and suite, with a policy that is registered.
+
+    Args:
+        decoder: The decoder as the recipe has it.
+        tuned: What was tuned for the checkpoint; None if nothing was.
+        adapt: Fills in the settings that the suite decides; see `AdaptsDecoders`.
+    """
+    adapted = adapt(decoder)
+    if decoder.policy != TUNED:
+        return adapted
+    choice = None if tuned is None else tuned.within(adapted.steps)
+    if choice is None:
+        return replace(adapted, policy=RevisionPolicy.name)
+    trial = choice.trial
+    return adapt(
+        replace(
+            decoder,
+            policy=RevisionPolicy.name,
+            settings=trial.settings | decoder.settings,
+            max_steps=trial.max_steps,
+        )
+    )

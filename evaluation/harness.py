@@ -15,9 +15,10 @@ from tqdm import tqdm
 
 from remask.evaluation.decode.generation import fit_to_masks, generate
 from remask.evaluation.decode.likelihood import Likelihood, log_likelihood
-from remask.evaluation.decoder import Decoder
+from remask.evaluation.decoder import TUNED, Decoder, resolve
 from remask.models import load
 from remask.models.checkpoints.checkpoint import trained_history
+from remask.models.checkpoints.decoding_file import read_decoding
 from remask.models.config import from_mapping
 from remask.models.text.prompts import check_room, load_tokenizer
 
@@ -35,7 +36,7 @@ class RemaskLM(TemplateLM):
     Args:
         checkpoint: Folder of the checkpoint.
         tokenizer: Folder of the tokenizer. Defaults to the checkpoint's own.
-        policy: Decoder of the answers: revision, absorbing, remdm or p2.
+        policy: Decoder of the answers: revision, tuned, absorbing, remdm or p2.
         gen_length: Tokens of an answer. Defaults to the task's number, or to 256.
         steps: Limit on the forward passes. Defaults to one per token.
         mc_num: Number of mask draws for a likelihood.
@@ -85,7 +86,8 @@ class RemaskLM(TemplateLM):
         self.decoder: Decoder = from_mapping(
             Decoder, values | {"batch_size": int(batch_size)}, "model_args"
         )
-        fit_to_masks(self.decoder, gen_length or GEN_LENGTH)
+        self._tuned = read_decoding(checkpoint) if policy == TUNED else None
+        self._fitted(gen_length or GEN_LENGTH)  # refuses a decoder that reveals all at once
         self._gen_length, self._bos = gen_length, bos
 
     @property
@@ -143,11 +145,15 @@ class RemaskLM(TemplateLM):
                 check_room(
                     len(prompt), length, self.backbone.max_length, repr(wanted[i].context[:60])
                 )
-            decoder = fit_to_masks(self.decoder, length)
+            decoder = self._fitted(length)
             decoded = generate(self.backbone, prompts, length, decoder, row_ids=rows)
             for i, answer in zip(rows, decoded, strict=True):
                 answers[i] = self.codec.decode_answer(answer.ids, wanted[i].stops)
         return [answers[i] for i in range(len(wanted))]
+
+    def _fitted(self, gen_length: int) -> Decoder:
+        """The decoder for answers of a length."""
+        return resolve(self.decoder, self._tuned, lambda x: fit_to_masks(x, gen_length))
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ import itertools
 import os
 from dataclasses import dataclass
 
-from remask.evaluation.decoder import Decoder
+from remask.evaluation.decoder import TUNED, Decoder, resolve
 from remask.evaluation.recipe import EvalRecipe
 from remask.evaluation.suite import AdaptsDecoders, Suite
 from remask.models import Backbone, fingerprint
 from remask.models.checkpoints.checkpoint import outline
+from remask.models.checkpoints.decoding_file import read_decoding
 from remask.models.checkpoints.shipped import is_shipped
 from remask.pipeline.runtime.recipes import digest
 
@@ -91,7 +92,7 @@ def make_runs(recipe: EvalRecipe) -> list[Run]:
                     path=path if is_shipped(path) else os.path.abspath(path),
                     fingerprint=name,
                     decoder_name=decoder,
-                    decoder=_adapted(suites[suite], recipe.decoders[decoder], decoder),
+                    decoder=_resolved(suites[suite], recipe.decoders[decoder], decoder, path),
                     samples_per_chunk=recipe.samples_per_chunk,
                 )
     return list(runs.values())
@@ -105,11 +106,15 @@ def _inspect(checkpoint: str, path: str) -> tuple[str, Backbone]:
         raise ValueError(f"checkpoints: {checkpoint}: {error}") from error
 
 
-def _adapted(suite: Suite, decoder: Decoder, name: str) -> Decoder:
-    """The decoder with the settings that the suite decides."""
-    if not isinstance(suite, AdaptsDecoders):
-        return decoder
+def _resolved(suite: Suite, decoder: Decoder, name: str, path: str) -> Decoder:
+    """The decoder with the settings that the suite decides or that were tuned for the checkpoint.
+
+    Predictions are stored under a digest of these settings, so that tuning again decodes again.
+    """
     try:
-        return suite.adapt(decoder)
+        tuned = read_decoding(path) if decoder.policy == TUNED else None
+        if isinstance(suite, AdaptsDecoders):
+            return resolve(decoder, tuned, suite.adapt)
+        return resolve(decoder, tuned)
     except ValueError as error:
         raise ValueError(f"decoders: {name}: {error}") from error

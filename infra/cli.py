@@ -9,6 +9,7 @@ remask shards URI              the manifest: list, show, verify, tv-bound
 remask vq RECIPE               pictures → an image tokeniser
 remask train RECIPE            shards → a model, with DeepSpeed's launcher
 remask merge ADAPTER OUTPUT    a LoRA adapter and its model → one model
+remask tune CHECKPOINT RECIPE  decoding settings for a checkpoint, chosen on held-out rows
 remask eval RECIPE             checkpoints → predictions and scores, as Ray tasks
 remask report FOLDER           scores → one HTML file: tables, curves, a player
 remask harness ARGUMENTS       lm-evaluation-harness with our checkpoints, as model `remask`
@@ -36,6 +37,7 @@ VERBS = {
     "vq": "remask.training.vq",
     "train": "remask.training.launch",
     "merge": "remask.training.merge",
+    "tune": "remask.evaluation.tune",
     "eval": "remask.evaluation.evaluate",
     "report": "remask.evaluation.report.make",
     "harness": "remask.infra.harness",

@@ -5,6 +5,10 @@ files or of standard input. A board may be followed by a space and as many digit
 marks a cell that may change; by default all may. On a terminal every step is shown: × breaks a
 rule, ? is about to be re-masked, + was just revealed.
 
+Settings that `remask tune --start given` chose for the checkpoint are used, those of the largest
+budget within --max-steps, and named on stderr. With --reveal-count, --margin, --patience or
+--no-tuned they are not, and the other options have their defaults.
+
     remask revise --checkpoint sudoku boards.txt
     remask revise --checkpoint runs/sudoku4/train/model 4132331414233243
     remask revise --checkpoint runs/sudoku4/train/model "4132331414233243 0000110000000001"
@@ -22,7 +26,8 @@ import torch
 
 from remask.infra.boards import show_revision
 from remask.models import CheckpointError, Revision, RevisionPolicy, SudokuMDM, load, revise
-from remask.pipeline.runtime.terminal import fail, make_console
+from remask.models.checkpoints.decoding_file import read_decoding
+from remask.pipeline.runtime.terminal import fail, make_console, say
 from remask.pipeline.sources.sudoku_rules import conflict_cells, parse_board
 
 BAD_LINES_SHOWN = 3
@@ -46,14 +51,18 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--margin",
         type=float,
-        default=0.0,
         help="re-mask only if MASK leads by this many nats (default: 0)",
     )
     parser.add_argument(
         "--patience",
         type=int,
-        default=1,
         help="stop after this many steps without a change (default: 1)",
+    )
+    parser.add_argument(
+        "--tuned",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="use settings that were tuned for the checkpoint (default: yes, if there are any)",
     )
     parser.add_argument(
         "--show",
@@ -69,16 +78,13 @@ def main(argv: list[str] | None = None) -> None:
                 f"{arguments.checkpoint} holds a {model.kind} model, not a Sudoku model"
             )
         tokens, editable = read_boards(_lines(arguments.boards), model.config.cells)
+        policy, max_steps = choose_policy(arguments)
         revision = revise(
             model,
             tokens,
             editable,
-            policy=RevisionPolicy(
-                reveal_count=arguments.reveal_count,
-                margin=arguments.margin,
-                patience=arguments.patience,
-            ),
-            max_steps=arguments.max_steps,
+            policy=policy,
+            max_steps=max_steps,
             batch_size=arguments.batch_size,
         )
     except (CheckpointError, ValueError) as error:
@@ -89,6 +95,26 @@ def main(argv: list[str] | None = None) -> None:
             show_revision(console, revision, row)
             console.print(outcome(revision, row))
         print("".join(map(str, board)))
+
+
+def choose_policy(arguments: argparse.Namespace) -> tuple[RevisionPolicy, int]:
+    """The policy and its limit of steps: as the options say, or as tuned for the checkpoint."""
+    names = ("reveal_count", "margin", "patience")
+    given = {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    tuned = read_decoding(arguments.checkpoint) if arguments.tuned and not given else None
+    choice = None
+    if tuned is not None and tuned.start == "given":
+        choice = tuned.within(arguments.max_steps)
+    if choice is None:
+        return RevisionPolicy(**given), arguments.max_steps
+    trial = choice.trial
+    settings = ", ".join(f"{name} {value}" for name, value in trial.settings.items())
+    say(
+        f"remask revise: settings tuned for {choice.budget} passes: {settings}, "
+        f"{trial.max_steps} steps",
+        to_stderr=True,
+    )
+    return trial.make_policy(), trial.max_steps
 
 
 def outcome(revision: Revision, row: int) -> str:

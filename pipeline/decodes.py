@@ -77,6 +77,7 @@ def decode_examples(
     *,
     checker: Checker | None = None,
     max_segments: int,
+    mixed: bool = False,
     tokens_per_batch: int = 16384,
 ) -> Decodes:
     """Decode every example by the decoder that it drew; the looks at a decode are adjacent rows.
@@ -89,22 +90,24 @@ def decode_examples(
         draws: What each example drew.
         checker: Finds the targets; defaults to the clean sequences as targets.
         max_segments: Limit on S.
+        mixed: Run matrix products in bf16.
         tokens_per_batch: Padded tokens in one forward pass; does not change the result.
     """
-    places, parts = [], []
+    places, parts, device = [], [], backbone.token_embedding.device.type
     for index, (max_steps, policy) in enumerate(spread.decoders()):
         group = np.flatnonzero(draws.decoder == index)
         for order, width in batches_by_length(examples.lengths[group], tokens_per_batch):
             rows = group[order]
-            recording = _record(
-                backbone,
-                examples.take(rows, width),
-                starts[rows, :width],
-                max_steps=max_steps,
-                policy=policy,
-                seed=draws.seed,
-                row_ids=rows,
-            )
+            with torch.autocast(device, torch.bfloat16, enabled=mixed):
+                recording = _record(
+                    backbone,
+                    examples.take(rows, width),
+                    starts[rows, :width],
+                    max_steps=max_steps,
+                    policy=policy,
+                    seed=draws.seed,
+                    row_ids=rows,
+                )
             ends = check_ends(checker, recording.examples, recording.states[-1])
             for look, moment in enumerate(draws.moment[rows].T):
                 places.append((rows * draws.looks + look, width))

@@ -48,6 +48,7 @@ from remask.pipeline.runtime.command import main_for
 from remask.pipeline.runtime.jobs import run_actors
 from remask.pipeline.runtime.progress import Summary
 from remask.pipeline.source import open_examples, read_starts
+from remask.pipeline.sources.source import Source
 from remask.pipeline.trajectory import count_true
 
 NOTHING_WRONG = "no decode has a mistake left, so there is nothing to learn; use harder decoders"
@@ -70,6 +71,7 @@ def rollout_shard(
         make_draws(spread, len(examples.lengths), rng, looks=recipe.looks),
         checker=recipe.checker,
         max_segments=recipe.max_segments,
+        mixed=recipe.precision == "mixed",
         tokens_per_batch=recipe.run.tokens_per_batch,
     )
     columns = file.columns
@@ -108,7 +110,7 @@ def make_starts(plan: Plan[RolloutRecipe], unit: ShardUnit, examples: Examples) 
 
 def run(recipe: RolloutRecipe) -> Summary:
     """Make the shards that are missing, and close the manifest."""
-    check_vocabulary(recipe)
+    check_vocabulary(recipe.checkpoint, recipe.source)
     plan = Plan(*plan_facts(recipe))
     units = rollout_units(plan.recipe)
 
@@ -152,12 +154,12 @@ def rollout_units(recipe: RolloutRecipe) -> list[ShardUnit]:
     return [ShardUnit(files[i % len(files)], i // len(files)) for i in range(first, first + count)]
 
 
-def check_vocabulary(recipe: RolloutRecipe) -> None:
+def check_vocabulary(checkpoint: str, source: Source) -> None:
     """Raise ValueError unless the checkpoint has the source's ids and MASK."""
-    backbone, vocabulary = outline(recipe.checkpoint), recipe.source.vocabulary()
+    backbone, vocabulary = outline(checkpoint), source.vocabulary()
     if backbone.mask_id != vocabulary.mask_id or not backbone.fits(vocabulary.size):
         raise ValueError(
-            f"checkpoint {recipe.checkpoint} has {backbone.vocab_size} ids with MASK "
+            f"checkpoint {checkpoint} has {backbone.vocab_size} ids with MASK "
             f"{backbone.mask_id}, the source {vocabulary.size} with MASK {vocabulary.mask_id}; use "
             "a checkpoint that was trained with the source's tokenizer"
         )

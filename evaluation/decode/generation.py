@@ -13,11 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from remask.evaluation.decoder import Decoder
+from remask.evaluation.decoder import TUNED, Decoder
 from remask.models import Backbone, Revision
 
 LENGTHS = 32
 """Canvases are padded to a multiple of this number of tokens, so that many share a length."""
+PACE = 0.5
+"""Share of the steps over which the printed rule spreads its reveals where all is masked."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +80,17 @@ def fit_to_masks(decoder: Decoder, steps: int) -> Decoder:
     """The decoder for answers that start from MASKs alone, limited to `steps` forward passes.
 
     The decoder's own max_steps takes precedence. A policy that may leave MASKs gets one step less,
-    because the closing step needs a forward pass.
+    because the closing step needs a forward pass. A decoder `tuned` that would reveal everything at
+    once spreads its reveals by `PACE`, since that is what an untuned checkpoint is decoded with.
 
     Raises:
         ValueError: The decoder would reveal everything at once.
     """
     policy = decoder.make_policy()
     max_steps = decoder.max_steps or max(1, steps - policy.may_leave_masks)
+    if decoder.policy == TUNED and policy.reveals_all(max_steps):
+        decoder = dataclasses.replace(decoder, settings={**decoder.settings, "reveal_within": PACE})
+        policy = decoder.make_policy()
     if policy.reveals_all(max_steps):
         raise ValueError(
             f"policy {policy.name} reveals every MASK at once here, in the first of {max_steps} "

@@ -47,10 +47,11 @@ STEP = re.compile(r"(\d)([+-])(\d)=(\d)")
 
 @dataclass(frozen=True, kw_only=True)
 class CountdownSuite:
-    """Held-out prompts, whose responses start fully masked."""
+    """Prompts of the split `test`, whose responses start fully masked. Neither training nor
+    `remask tune` sees that split."""
 
     kind: ClassVar[str] = "countdown"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     glossary: ClassVar[Mapping[str, str]] = {
         "solved": "responses whose steps are all true and reach the target",
         "true_steps": "share of the written steps that are true on their own",
@@ -92,9 +93,8 @@ class CountdownSuite:
             raise ValueError(f"these rows take {length} tokens, the model {backbone.max_length}")
 
     def sample(self, index: int) -> tuple[str, str]:
-        """A held-out prompt and one response to it, as a function of the settings and the
-        index."""
-        return self._source().draw("held_out", np.random.default_rng([self.seed, index]))
+        """A test prompt and one response to it, as a function of the settings and the index."""
+        return self._source().draw("test", np.random.default_rng([self.seed, index]))
 
     def adapt(self, decoder: Decoder) -> Decoder:
         if decoder.start == "oracle":

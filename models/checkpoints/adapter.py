@@ -3,6 +3,7 @@
     adapter_config.json          as peft writes it
     adapter_model.safetensors    the matrices
     adapter.json                 the base model, its fingerprint, the history settings
+    decoding.json                decoding settings, once `remask tune` has chosen them
     SHA256SUMS                   checksums of the files above
 
 peft is imported only when an adapter is read or made.
@@ -20,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from remask.models.backbones.backbone import Backbone
-from remask.models.checkpoints.folder import CheckpointError, atomic_folder
+from remask.models.checkpoints.folder import DECODING, CheckpointError, atomic_folder
 from remask.models.checkpoints.sizes import Positive, check_size
 from remask.models.config import from_mapping
 from remask.models.history import HistoryConfig
@@ -73,7 +74,7 @@ def save_adapter(
     """Write the adapter of a model, without the base model."""
     from peft import get_peft_model_state_dict
 
-    with atomic_folder(path, (*FILES, CARD)) as partial:
+    with atomic_folder(path, (*FILES, CARD, DECODING)) as partial:
         config = backbone.peft_config["default"].to_dict()  # pyright: ignore
         plain = {k: sorted(v) if isinstance(v, set) else v for k, v in config.items()}
         (partial / CONFIG).write_text(json.dumps(plain, indent=2, default=str) + "\n")

@@ -3,6 +3,7 @@
     config.json          format, backbone kind, its config, the history settings
     model.safetensors    one tensor per parameter
     README.md            the model card, for models that a recipe trained
+    decoding.json        decoding settings, once `remask tune` has chosen them (`decoding_file.py`)
     SHA256SUMS           checksums of the files above; `load` checks those it reads
 
 The folders that LLaDA, Lumina-DiMOO, Dream and masked language models are published in are read
@@ -27,6 +28,7 @@ from remask.models.checkpoints import adapter
 from remask.models.checkpoints.config_file import FORMAT, describe
 from remask.models.checkpoints.folder import (
     CONFIG,
+    DECODING,
     CheckpointError,
     atomic_folder,
     check_replaceable,
@@ -47,7 +49,7 @@ from remask.models.history import HistoryConfig
 from remask.models.text.tokens import tokenizer_files
 
 CARD = "README.md"
-FILES = (CONFIG, WEIGHTS, CARD)
+FILES = (CONFIG, WEIGHTS, CARD, DECODING)
 
 
 def create(settings: Mapping[str, Any], history: HistoryConfig | None = None) -> Backbone:

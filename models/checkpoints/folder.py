@@ -19,7 +19,7 @@ StrPath = str | os.PathLike[str]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-CONFIG, SUMS = "config.json", "SHA256SUMS"
+CONFIG, DECODING, SUMS = "config.json", "decoding.json", "SHA256SUMS"
 _HASH_THREADS = 4
 
 
@@ -85,7 +85,9 @@ def check_replaceable(path: str | os.PathLike[str], names: Sequence[str]) -> Non
         return
     others = ["it is a file"]
     if folder.is_dir():
-        others = sorted(x.name for x in folder.iterdir() if x.name not in (*names, SUMS))
+        own = {*names, SUMS}
+        own |= {_aside(name) for name in own}  # left by a writer that was killed
+        others = sorted(x.name for x in folder.iterdir() if x.name not in own)
     if others:
         raise CheckpointError(
             f"{folder} holds more than a checkpoint ({', '.join(others[:3])}); choose another "
@@ -117,10 +119,7 @@ def check_sums(folder: Path, paths: Iterable[Path]) -> None:
     """Raise CheckpointError if a file differs from its entry in SHA256SUMS, if there is one."""
     if not (folder / SUMS).is_file():
         return
-    sums = {}
-    for line in (folder / SUMS).read_text(errors="replace").splitlines():
-        expected, _, name = line.partition(" ")
-        sums[name.lstrip(" *")] = expected
+    sums = {_named(line): line.partition(" ")[0] for line in _sum_lines(folder)}
     listed = [x for x in paths if x.name in sums]
     for path, actual in zip(listed, sha256_of(listed), strict=True):
         if actual != sums[path.name]:
@@ -147,11 +146,46 @@ def flush(path: StrPath) -> None:
 
 def write_atomically(path: Path, text: str) -> None:
     """Write a file so that a kill at any time leaves either the old or the new text."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text)
-    flush(partial)
-    partial.replace(path)
+    partial = path.with_name(_aside(path.name))
+    try:
+        partial.write_text(text)
+        flush(partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
     flush(path.parent)
+
+
+def write_sealed(path: Path, text: str) -> Path:
+    """Write a file into a checkpoint's folder, and its checksum into SHA256SUMS if there is one.
+
+    A kill at any time leaves the old or the new text, and no checksum that does not match: the old
+    one is removed before the text changes.
+    """
+    sums = path.parent / SUMS
+    lines = []
+    if sums.is_file():
+        lines = [line for line in _sum_lines(path.parent) if _named(line) != path.name]
+        if len(lines) < len(_sum_lines(path.parent)):
+            write_atomically(sums, "".join(f"{line}\n" for line in lines))
+    write_atomically(path, text)
+    if sums.is_file():
+        lines.append(f"{_sha256(path)}  {path.name}")
+        write_atomically(sums, "".join(f"{line}\n" for line in sorted(lines, key=_named)))
+    return path
+
+
+def _aside(name: str) -> str:
+    return f".{name}.partial"
+
+
+def _sum_lines(folder: Path) -> list[str]:
+    return (folder / SUMS).read_text(errors="replace").splitlines()
+
+
+def _named(line: str) -> str:
+    """The file that a line of SHA256SUMS is about."""
+    return line.partition(" ")[2].lstrip(" *")
 
 
 def _seal(folder: Path) -> None:

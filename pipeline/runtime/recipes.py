@@ -42,6 +42,11 @@ def load_recipe(kind: type, name: str | Path, overrides: list[str]) -> Any:
     return from_mapping(kind, values, str(path))
 
 
+def read_keys(kind: type, name: str | Path) -> set[str]:
+    """The sections of a recipe, by which one dataclass can be told from another."""
+    return set(_read(kind, find_recipe(kind, name)))
+
+
 def make_recipe(kind: type, recipe: Any, overrides: Mapping[str, Any]) -> Any:
     """The same from Python: a path, a packaged recipe's name, a mapping or the dataclass itself.
 

@@ -38,8 +38,10 @@ FREE_PROMPT = re.compile(r"(\d+)=(\d):")
 
 @dataclass(frozen=True, kw_only=True)
 class CountdownSource:
-    """Prompts with one of their solutions, which is editable. No held-out prompt is in a training
-    row."""
+    """Prompts with one of their solutions, which is editable.
+
+    A prompt belongs to one split: `train`, `held_out`, or `test`, which the suite alone draws from.
+    """
 
     kind: Literal["countdown"] = "countdown"
     train: Annotated[int, Range("[0, inf)")] = 100_000
@@ -51,7 +53,8 @@ class CountdownSource:
     signs: Literal["free", "given"] = "free"
     """`free` gives the number to reach and asks for the signs; `given` gives the signs."""
     held_out_share: Annotated[float, Range("[0.01, 0.99]")] = 0.1
-    """Share of all prompts that is held out of training."""
+    """Share of all prompts that is held out of training: half of it is the split `held_out`, half
+    the split `test`."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -106,6 +109,7 @@ class CountdownSource:
 
     def draw(self, split: str, rng: np.random.Generator) -> tuple[str, str]:
         """A prompt of a split and the response it was made from."""
+        low, high = self._shares(split)
         for _ in range(MAX_DRAWS):
             count = int(rng.integers(self.numbers[0], self.numbers[1] + 1))
             steps = rng.integers(1, self.largest + 1, count - 1)
@@ -115,12 +119,17 @@ class CountdownSource:
             prompt = f"{''.join(map(str, digits))}={target}:"
             if self.signs == "given":
                 prompt = "".join(f"{a}{b}" for a, b in zip(digits, f"{signs}:", strict=True))
-            if (hash_share(prompt.encode()) < self.held_out_share) == (split == "held_out"):
+            if low <= hash_share(prompt.encode()) < high:
                 return prompt, response
         raise ValueError(
             f"none of {MAX_DRAWS:,} drawn prompts belongs to {split} with held_out_share "
             f"{self.held_out_share}; change it, or raise numbers or largest"
         )
+
+    def _shares(self, split: str) -> tuple[float, float]:
+        """The hashes of a split's prompts, from the first to below the second."""
+        half, whole = self.held_out_share / 2, self.held_out_share
+        return {"test": (0.0, half), "held_out": (half, whole), "train": (whole, 1.0)}[split]
 
 
 def work_out(digits: list[int], signs: str) -> tuple[str, int]:

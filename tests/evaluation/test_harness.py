@@ -1,5 +1,6 @@
 """The model of lm-evaluation-harness: answers as our own suites decode them, and refusals."""
 
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -11,7 +12,9 @@ from remask.evaluation.decoder import Decoder
 from remask.infra.cli import main
 from remask.models import load
 from remask.models.checkpoints.checkpoint import trained_history
+from remask.models.checkpoints.decoding_file import write_decoding
 from remask.pipeline.judges.answers import extract_answer
+from tests.models.checkpoints.test_decoding_file import tuned
 from tests.text_folders import write_llada, write_text_tokenizer
 
 pytest.importorskip("lm_eval")
@@ -47,6 +50,20 @@ def test_answers_are_those_of_the_same_decoder(model, folder):
         assert answers[i] == codec.decode_answer(answer.ids, stops)
     shorter = model(policy="revision", reveal_count=3, steps=8, gen_length=12)
     assert shorter.generate_until([asked("one", max_gen_toks=99)]) == answers[:1]
+
+
+def test_tuned_settings_are_used_and_have_a_pace_where_there_are_none(model, folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    write_decoding(copy, tuned())  # 8 passes: 5 steps, margin -1, reveal_within 0.5
+    wanted = [asked("one", max_gen_toks=20)]
+    untuned = model(policy="tuned", steps=7)
+    paced = model(policy="revision", steps=7, reveal_within=0.5)
+    assert untuned.generate_until(wanted) == paced.generate_until(wanted)
+    own = model(checkpoint=str(copy), policy="tuned", steps=7)
+    settings = {"steps": 5, "margin": -1.0, "reveal_within": 0.5}
+    written_out = model(policy="revision", **settings)
+    assert own.generate_until(wanted) == written_out.generate_until(wanted)
+    assert own.generate_until(wanted) != paced.generate_until(wanted)
 
 
 def test_steps_default_to_one_per_token(model):

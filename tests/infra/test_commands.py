@@ -5,6 +5,7 @@ import importlib.util
 import io
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,9 +18,20 @@ from rich.console import Console
 
 from remask.infra.boards import show_revision
 from remask.infra.cli import VERBS, main
-from remask.models import Action, Revision, SudokuConfig, SudokuMDM, save
+from remask.models import (
+    Action,
+    Revision,
+    RevisionPolicy,
+    SudokuConfig,
+    SudokuMDM,
+    load,
+    revise,
+    save,
+)
+from remask.models.checkpoints.decoding_file import Choice, write_decoding
 from remask.models.decoding.revision import RevisionStats
 from remask.training.run.folder import RunFolder, RunOutcome
+from tests.models.checkpoints.test_decoding_file import trial, tuned
 from tests.places import ROOT
 
 BOARD = "1234341221434321"
@@ -62,7 +74,7 @@ def test_help_lists_the_verbs_with_examples(capsys):
         assert f"remask {verb}" in help_of(verb, capsys)
 
 
-RUN_ON_CLUSTERS = ("source", "probe", "build", "rollout", "vq", "eval")
+RUN_ON_CLUSTERS = ("source", "probe", "build", "rollout", "vq", "tune", "eval")
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -137,6 +149,34 @@ def test_revise_reads_files_and_names_their_bad_lines(checkpoint, tmp_path):
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{path}: line 2: a board is" in done.stderr
     assert done.stderr.endswith("; and 3 more\n")
+
+
+def test_revise_uses_tuned_settings_unless_told_otherwise(checkpoint, tmp_path, capsys):
+    def revised(*argv, start="given", budget=8):
+        folder = tmp_path / "model"
+        shutil.copytree(checkpoint, folder, dirs_exist_ok=True)
+        best = trial(budget - 1, -9.0, reveal_within=1.0)
+        chosen = (Choice(budget=budget, trial=best),)
+        write_decoding(folder, tuned(start=start, chosen=chosen))
+        main(["revise", "--checkpoint", str(folder), "--no-show", *argv, *boards])
+        return capsys.readouterr()
+
+    boards = ["1" * 16, "." * 16, BOARD[:8] + "." * 8]
+    main(["revise", "--checkpoint", checkpoint, "--no-show", *boards])
+    printed = capsys.readouterr().out
+    by_hand = RevisionPolicy(margin=-9.0, reveal_within=1.0)
+    starts = torch.tensor([[int(c) for c in x.replace(".", "0")] for x in boards])
+    expected = revise(load(checkpoint), starts, policy=by_hand, max_steps=7).tokens.tolist()
+    expected = "".join(f"{''.join(map(str, board))}\n" for board in expected)
+    assert expected != printed, "the settings must matter for this test"
+    assert revised() == (
+        expected,
+        "remask revise: settings tuned for 8 passes: margin -9.0, reveal_within 1.0, 7 steps\n",
+    )
+    assert revised("--no-tuned") == (printed, "")
+    assert revised("--patience", "1") == (printed, "")
+    assert revised(start="blank") == (printed, "")
+    assert revised(budget=40) == (printed, "")  # more than the default limit of steps
 
 
 def test_show_draws_the_steps_on_stderr(checkpoint):

@@ -67,6 +67,14 @@ def test_predictions_do_not_depend_on_the_chunks():
     assert all(sample["states"][0].count(0) for sample in SUITE.showcase(together))
 
 
+def test_no_sample_is_in_the_splits_of_the_source():
+    source = CountdownSource(numbers=(3, 3))
+    prompts = {SUITE.sample(i)[0] for i in range(100)}
+    for split in ("train", "held_out"):
+        rng = np.random.default_rng(1)
+        assert not prompts & {source.draw(split, rng)[0] for _ in range(300)}
+
+
 def test_a_response_is_never_revealed_at_once():
     with pytest.raises(ValueError, match="reveals every MASK at once here.*draft_share or"):
         SUITE.adapt(Decoder())

@@ -24,10 +24,13 @@ from remask.models import (
 )
 from remask.models.checkpoints.adapter import AdapterSettings, add_lora, save_adapter
 from remask.models.checkpoints.checkpoint import outline, trained_history
+from remask.models.checkpoints.decoding_file import read_decoding, write_decoding
+from remask.models.checkpoints.folder import DECODING
 from tests.fuzz.bases import CHECKPOINT, checkpoint, made, reseal
 from tests.fuzz.case import Case, Files, Target
 from tests.fuzz.mutate import mutate_bytes, mutate_json, mutate_value, to_json
 from tests.models.backbones.test_lumina import small as small_lumina
+from tests.models.checkpoints.test_decoding_file import tuned
 from tests.models.folders import DREAM, LLADA, randomise, write_folder
 
 ADAPTER, IMAGES = "adapter-of-fuzz", "images-of-fuzz"
@@ -104,6 +107,17 @@ def _images() -> Files:
     return made(lambda folder: save_tokenizer(vq, folder / IMAGES))
 
 
+@functools.cache
+def _tuned() -> Files:
+    def write(folder: Path) -> None:
+        (folder / CHECKPOINT).mkdir()
+        for name, data in checkpoint().items():
+            (folder / name).write_bytes(data)
+        write_decoding(folder / CHECKPOINT, tuned())
+
+    return made(write)
+
+
 BASES: dict[str, Callable[[], Files]] = {
     "ours": checkpoint,
     "llada": functools.cache(functools.partial(_llada, 1)),
@@ -143,6 +157,15 @@ def make(kind: str, is_weights: bool, rng: Random) -> Case:
     return Case(files, (how, folder), (how, name, *notes), (folder, CHECKPOINT))
 
 
+def make_tuned(rng: Random) -> Case:
+    """The decoding settings of a tuned checkpoint, changed."""
+    files, name = dict(_tuned()), f"{CHECKPOINT}/{DECODING}"
+    files[name], notes = mutate_json(files[name], rng)
+    if rng.random() < 0.9:
+        reseal(files, name)
+    return Case(files, ("decoding", CHECKPOINT), ("decoding", *notes), (CHECKPOINT,))
+
+
 def mutate_weights(data: bytes, rng: Random) -> tuple[bytes, list[str]]:
     """A safetensors file by its bytes, or with a sound header that says something else."""
     if rng.random() < 0.4:
@@ -156,12 +179,17 @@ def mutate_weights(data: bytes, rng: Random) -> tuple[bytes, list[str]]:
 
 def run(case: Case) -> None:
     how, folder = case.arguments
-    readers = IMAGE_READERS if folder == IMAGES else READERS
+    readers = IMAGE_READERS if folder == IMAGES else READERS | {"decoding": read_decoding}
     readers[how](folder)
 
 
-TARGETS = tuple(
-    Target(f"checkpoint-{kind}-{what}", functools.partial(make, kind, is_weights), run, share=share)
-    for kind in BASES
-    for what, is_weights, share in (("config", False, 1.0), ("weights", True, 0.6))
+TARGETS = (
+    Target("checkpoint-tuned", make_tuned, run),
+    *(
+        Target(
+            f"checkpoint-{kind}-{what}", functools.partial(make, kind, is_weights), run, share=share
+        )
+        for kind in BASES
+        for what, is_weights, share in (("config", False, 1.0), ("weights", True, 0.6))
+    ),
 )

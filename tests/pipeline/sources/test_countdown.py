@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remask.pipeline.format.examples import hash_share
 from remask.pipeline.sources.countdown import (
     ALPHABET,
     END,
@@ -82,7 +83,7 @@ def test_what_is_no_whole_response_solves_nothing(response):
 def test_splits_share_no_prompt_and_only_responses_are_editable(signs):
     source = CountdownSource(numbers=(3, 4), held_out_share=0.3, signs=signs)
     seen = {}
-    for split in ("train", "held_out"):
+    for split in ("train", "held_out", "test"):
         examples = source.examples(split, 0, 300, np.random.default_rng(0))
         texts = [decode(row) for row in examples.target]
         seen[split] = {text.partition(":")[0] for text in texts}
@@ -91,7 +92,18 @@ def test_splits_share_no_prompt_and_only_responses_are_editable(signs):
             assert text[prompt_length - 1] == ":"
             assert not editable[:prompt_length].any()
             assert editable[prompt_length:].all()
-    assert not seen["train"] & seen["held_out"]
+    assert not seen["train"] & (seen["held_out"] | seen["test"])
+    assert not seen["held_out"] & seen["test"]
+
+
+@pytest.mark.parametrize(("split", "low", "high"), [("test", 0, 0.1), ("held_out", 0.1, 0.2)])
+def test_half_of_the_held_out_prompts_are_for_testing(split, low, high):
+    source = CountdownSource(numbers=(3, 3), held_out_share=0.2)
+    rng = np.random.default_rng(0)
+    shares = [hash_share(source.draw(split, rng)[0].encode()) for _ in range(50)]
+    assert low <= min(shares) <= max(shares) < high
+    train = [hash_share(source.draw("train", rng)[0].encode()) for _ in range(50)]
+    assert min(train) >= 0.2
 
 
 @pytest.mark.parametrize(
