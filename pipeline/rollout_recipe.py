@@ -90,7 +90,7 @@ class RolloutRecipe(ShardsRecipe):
     """Limit on the runs of equal tokens that a position's past and target may have; of a longer
     past, the oldest runs are dropped."""
     precision: Literal["fp32", "mixed"] = "fp32"
-    """`mixed` decodes with matrix products in bf16, as training with `precision: mixed` does; two to
+    """`mixed` decodes with matrix products in bf16, as training with `precision: mixed` does: about
     three times as fast on CPUs with bf16 instructions."""
     span: Annotated[tuple[int, int] | None, Range("[0, inf)")] = None
     """Index of the first training shard to decode, and how many. Counting goes on after the last
