@@ -178,11 +178,6 @@ class HistoryState:
         self._steps += 1
         return _finish(_from_pairs(acc, self.config), current, self.config, self._editable)
 
-    def clear(self) -> None:
-        """Forget all states."""
-        self._acc, self._steps = None, 0
-        self._recent.clear()
-
     def select(self, rows: Tensor) -> None:
         """Keep only these rows of the batch, by bool [B] or index."""
         self._acc = None if self._acc is None else self._acc[rows]

@@ -95,7 +95,7 @@ def fit_to_masks(decoder: Decoder, steps: int) -> Decoder:
         raise ValueError(
             f"policy {policy.name} reveals every MASK at once here, in the first of {max_steps} "
             "steps, and answers start from MASKs alone; spread its reveals over the steps (for "
-            "revision, set draft_share or reveal_within, such as 0.6, reveal_count or "
+            "revision, set reveal_within, such as 0.6, reveal_count or "
             "reveal_threshold)"
         )
     return dataclasses.replace(decoder, max_steps=max_steps)

@@ -51,12 +51,6 @@ class ActiveRows:
             noise=KeyedNoise(seed, step, self.row_ids),
         )
 
-    def clear_history(self) -> None:
-        """Forget all past states; the current one becomes the first."""
-        self.history.clear()
-        if self.guide is not None:
-            self.guide.clear()
-
     def keep(self, is_kept: Tensor) -> None:
         """Drop all rows but these, bool [B]."""
         if is_kept.all():

@@ -100,15 +100,12 @@ def _revise_batch(
         without_text = HistoryState(history, backbone.token_embedding, editable)
         rows.guide = Guide(guidance, backbone, without_text)
     recorder = Recorder(tokens)
-    draft_steps = policy.draft_steps(max_steps)
     rows.keep(editable.any(-1))
     for step in range(max_steps):
         state = rows.state(backbone.mask_id, step, max_steps, seed)
         rows.keep(state.is_masked.any(-1) | ~policy.is_finished(state))
         if rows.index.numel() == 0:
             break
-        if step == draft_steps:
-            rows.clear_history()
         observation, passes = _observe(backbone, rows, policy, step, max_steps, seed)
         remask, reveal = policy.act(observation)
         _apply(rows, recorder, observation, remask, reveal, passes)

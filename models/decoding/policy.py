@@ -78,11 +78,6 @@ class Policy(ABC):
     def is_finished(self, state: DecodeState) -> Tensor:
         """Rows that need no further step, bool [B]. A row that holds a MASK continues anyway."""
 
-    def draft_steps(self, max_steps: int) -> int:
-        """Number of leading steps that write a draft. The history restarts after them, as if the
-        draft were the start state."""
-        return 0
-
     def reveals_all(self, max_steps: int) -> bool:
         """Whether the first step reveals every MASK and leaves the other steps to revision. Such a
         policy can revise a given state but cannot write one from MASKs alone."""

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from remask.models.decoding.beliefs import Beliefs
@@ -40,10 +39,6 @@ class RevisionPolicy(Policy):
     reveal_within: Annotated[float | None, Range("(0, 1]")] = None
     """Spread the reveals evenly, the most confident first, over this share of the steps; the
     remaining steps only revise."""
-    draft_share: Annotated[float | None, Range("(0, 1)")] = None
-    """Write a draft in this share of the steps, the most confident first and without re-masking,
-    then revise it. The history restarts after the draft: in training, wrong tokens are there
-    from the start, so a model that saw a token being revealed trusts it."""
     block_length: Annotated[int | None, Range("[1, inf)")] = None
     """Decode blocks of this many editable positions from left to right; a block opens once those
     before it hold no MASK. Defaults to one block."""
@@ -79,10 +74,6 @@ class RevisionPolicy(Policy):
 
     def act(self, observation: Observation) -> tuple[Tensor, Tensor]:
         may_remask, may_reveal = observation.is_visible, observation.is_masked
-        draft_steps = self.draft_steps(observation.max_steps)
-        if observation.step < draft_steps:
-            reveal = _reveal_evenly(observation, may_reveal, draft_steps)
-            return torch.zeros_like(may_remask), reveal
         if self.block_length is not None:
             block = block_index(observation.editable, self.block_length)
             opened = open_block(block, observation.is_masked)
@@ -95,17 +86,9 @@ class RevisionPolicy(Policy):
         return self._remask(observation.beliefs, may_remask), self._reveal(observation, may_reveal)
 
     def is_finished(self, state: DecodeState) -> Tensor:
-        is_drafting = state.step <= self.draft_steps(state.max_steps) != 0
-        return (state.idle_steps >= self.patience) & (not is_drafting)
-
-    def draft_steps(self, max_steps: int) -> int:
-        if self.draft_share is None:
-            return 0
-        return min(_share_of(max_steps, self.draft_share), max_steps - 1)
+        return state.idle_steps >= self.patience
 
     def reveals_all(self, max_steps: int) -> bool:
-        if self.draft_share is not None:
-            return self.draft_steps(max_steps) == 1
         if self.reveal_within is not None:
             return _share_of(max_steps, self.reveal_within) == 1
         return self.reveal_count is None and self.reveal_threshold is None

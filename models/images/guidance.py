@@ -87,10 +87,6 @@ class Guide:
             )
         return contrasts
 
-    def clear(self) -> None:
-        """Forget all past states."""
-        self._history.clear()
-
     def select(self, rows: Tensor) -> None:
         """Keep only these rows of the batch."""
         self._history.select(rows)

@@ -76,7 +76,7 @@ def test_no_sample_is_in_the_splits_of_the_source():
 
 
 def test_a_response_is_never_revealed_at_once():
-    with pytest.raises(ValueError, match="reveals every MASK at once here.*draft_share or"):
+    with pytest.raises(ValueError, match="reveals every MASK at once here.*reveal_within"):
         SUITE.adapt(Decoder())
 
 

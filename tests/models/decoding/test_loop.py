@@ -27,7 +27,6 @@ POLICIES = {
     "top_k": RevisionPolicy(reveal_count=2, remask_cap=1),
     "threshold in blocks": RevisionPolicy(reveal_threshold=0.5, block_length=5, margin=0.1),
     "released": RevisionPolicy(**RevisionPolicy.PRESETS["released"]),
-    "draft": RevisionPolicy(draft_share=0.5),
     "sampled": RevisionPolicy(sampling=Sampling(temperature=0.7, top_p=0.9), patience=3),
     "low confidence": Absorbing(),
     "random in blocks": Absorbing(order="random", block_length=4),

@@ -31,12 +31,9 @@ def test_a_policy_that_leaves_no_masks_needs_no_closing_step(kind, max_steps):
 
 
 @pytest.mark.parametrize("kind", [Absorbing, P2, ReMDM, TwoPhase])
-def test_only_revision_writes_drafts_or_reveals_all(kind):
-    policy = kind()
-    assert [policy.draft_steps(n) for n in (1, 8)] == [0, 0]
-    assert not policy.reveals_all(8)
+def test_only_revision_reveals_all(kind):
+    assert not kind().reveals_all(8)
     assert RevisionPolicy().reveals_all(8)
-    assert RevisionPolicy(draft_share=0.5).draft_steps(8) == 4
 
 
 def test_a_name_belongs_to_one_policy():

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from remask.models import Absorbing, Action, HistoryConfig, RevisionPolicy, Sampling, revise
+from remask.models import Absorbing, Action, RevisionPolicy, Sampling, revise
 from tests.models.toys import Scripted, decode, log_probs
 
 M = 0  # MASK
@@ -99,23 +99,12 @@ def test_reveal_within_fills_a_row_in_that_share_of_the_steps():
     assert torch.equal(paced.trajectory, counted.trajectory)
 
 
-def test_a_draft_is_written_without_remasking():
-    doubtful = log_probs([[0.8, 0.1, 0.1]] * 4)
-    script = [CONFIDENCES, doubtful, doubtful, doubtful, doubtful]
-    out = decode(script, [M] * 4, 3, policy=RevisionPolicy(draft_share=0.5), max_steps=4)
-    assert out.trajectory[1, 0].tolist() == [M, 1, 2, M]
-    assert (out.trajectory[2] != M).all()
-    assert (out.actions[2] == REMASK).all()
-
-
 @pytest.mark.parametrize(
     ("settings", "max_steps", "expected"),
     [
         ({}, 9, True),
         ({"reveal_count": 1}, 1, False),
         ({"reveal_threshold": 0.9}, 1, False),
-        ({"draft_share": 0.4}, 3, True),
-        ({"draft_share": 0.4}, 5, False),
         ({"reveal_within": 0.4}, 3, True),
         ({"reveal_within": 1.0}, 3, False),
     ],
@@ -126,21 +115,6 @@ def test_reveals_all_says_whether_the_first_step_reveals_every_mask(settings, ma
     beliefs = [log_probs([[0.1, 0.5, 0.4]] * 4)] * (max_steps + 1)
     out = decode(beliefs, [M] * 4, 3, policy=policy, max_steps=max_steps)
     assert bool((out.trajectory[1] != M).all()) == expected
-
-
-def test_a_draft_is_revised_as_if_it_had_been_given(model):
-    """The history starts anew after the draft; with the history kept, the result differs."""
-    blank = torch.zeros(64, 16, dtype=torch.long)
-    blank[:, 0] = torch.arange(64) % 4 + 1
-    editable = blank == M
-    settings = {"editable": editable, "history": HistoryConfig(decay=0.9)}
-    whole = revise(model, blank, policy=RevisionPolicy(draft_share=0.5), max_steps=8, **settings)
-    draft = whole.trajectory[4].long()
-    assert (draft != M).all()
-    again = revise(model, draft, policy=RevisionPolicy(), max_steps=4, **settings)
-    assert torch.equal(whole.tokens, again.tokens)
-    paced = revise(model, blank, policy=RevisionPolicy(reveal_within=0.5), max_steps=8, **settings)
-    assert not torch.equal(whole.tokens, paced.tokens)
 
 
 def test_reveal_threshold_reveals_the_sure_and_always_one():
@@ -175,7 +149,6 @@ def test_visible_tokens_of_unopened_blocks_are_left_alone():
     [
         ({"reveal_count": 1, "reveal_threshold": 0.5}, "give one of"),
         ({"reveal_within": 1.5}, r"reveal_within must lie in \(0, 1\], got 1.5"),
-        ({"draft_share": 1.0}, r"draft_share must lie in \(0, 1\), got 1.0"),
         ({"reveal_count": 0}, "reveal_count must be at least 1, got 0"),
         ({"reveal_threshold": 0.0}, r"reveal_threshold must lie in \(0, 1\], got 0.0"),
         ({"block_length": 0}, "block_length must be at least 1"),
