@@ -40,6 +40,7 @@ STAGES = {
     "train": "remask.training.recipe:TrainRecipe",
     "merge": None,
     "eval": "remask.evaluation.recipe:EvalRecipe",
+    "tune": None,
     "report": None,
 }
 """The dataclass of each verb's recipe; None for a verb that takes no recipe."""
