@@ -253,7 +253,7 @@ def test_every_recipe_shipped_is_read():
 
 
 @pytest.mark.parametrize("main", [launch.main, train.main], ids=["launcher", "rank"])
-@pytest.mark.parametrize("option", ["--gpu-memory", "--length"])
+@pytest.mark.parametrize("option", ["--gpu-memory", "--length", "--gpu-tflops", "--utilisation"])
 def test_what_only_a_dry_run_heeds_is_refused_without_one(boards, tmp_path, capsys, option, main):
     path = write_recipe(tmp_path, "wet", boards, steps=1)
     with pytest.raises(SystemExit, match="2"):
