@@ -1,9 +1,9 @@
-"""What a recipe would do: its resolved settings, its steps, and the memory it needs.
+"""What a recipe would do: its resolved settings, its steps, and the memory and GPU hours it needs.
 
 A checkpoint's config.json is enough, so a run can be planned before weights are downloaded.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import torch
@@ -15,6 +15,7 @@ from remask.pipeline.format.manifest import MANIFEST
 from remask.pipeline.runtime.command import plain
 from remask.pipeline.runtime.plain_yaml import write_yaml
 from remask.pipeline.runtime.storage import Storage
+from remask.training.compute_estimate import Speed, describe_compute
 from remask.training.deepspeed_config import check_deepspeed
 from remask.training.memory_estimate import estimate_memory
 from remask.training.plan import make_plan, micro_batch_size, outline_start
@@ -31,6 +32,7 @@ class Machine:
     """Tokens of the longest row. Defaults to that of the shards, or the model's limit."""
     gpu_memory: Annotated[float | None, Range("(0, inf)", "give --gpu-memory in GB")] = None
     """Memory of each GPU, in GB."""
+    speed: Speed = field(default_factory=Speed)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -40,13 +42,14 @@ def describe(recipe: TrainRecipe, machine: Machine) -> str:
     """The resolved recipe, and the plan as comments."""
     check_deepspeed(recipe.engine)
     lines = [write_yaml(plain(recipe)).rstrip()]
-    length = machine.length
+    longest, mean, steps = machine.length, machine.length, recipe.steps
     uris = [x.uri for x in recipe.shard_sets]
     missing = [uri for uri in uris if not Storage(uri).exists(MANIFEST)]
     if not missing:
         world = World(rank=0, size=machine.ranks, local_rank=0, local_size=machine.ranks)
         plan = make_plan(recipe, world, has_weights=False)
-        length = length or plan.train.longest
+        longest, mean = longest or plan.train.longest, mean or plan.train.mean_length
+        steps = plan.steps
         lines.append(
             f"# train: {plan.steps} steps, {plan.train.num_rows} rows, {machine.ranks} ranks"
         )
@@ -57,20 +60,25 @@ def describe(recipe: TrainRecipe, machine: Machine) -> str:
                 for shards, rows in zip(plan.train.sets, recipe.rows_per_set, strict=True)
             ]
     else:
-        lines += [f"# {uri} is not built yet: steps and rows are not known" for uri in missing]
+        unknown = "rows" if steps else "steps and rows"
+        lines += [f"# {uri} is not built yet: {unknown} are not known" for uri in missing]
     backbone = make_outline(recipe)
-    length = length or backbone.max_length or 1024
+    longest = longest or backbone.max_length or 1024
     micro = micro_batch_size(recipe, machine.ranks)
     memory = estimate_memory(
-        backbone, recipe, ranks=machine.ranks, micro_batch=micro, length=length
+        backbone, recipe, ranks=machine.ranks, micro_batch=micro, length=longest
     )
     lines.append(
         f"# model: {sum(x.numel() for x in backbone.parameters()):,} parameters, "
         f"{sum(x.numel() for x in backbone.parameters() if x.requires_grad):,} of them trained"
     )
-    lines.append(f"# memory of each of {machine.ranks} ranks, {micro} × {length} tokens: {memory}")
+    lines.append(f"# memory of each of {machine.ranks} ranks, {micro} × {longest} tokens: {memory}")
     if machine.gpu_memory is not None:
         lines.append(f"# {_verdict(memory.total, machine.gpu_memory)}")
+    compute = describe_compute(
+        backbone, recipe, steps=steps, length=mean or longest, speed=machine.speed
+    )
+    lines += [f"# {line}" for line in compute]
     return "\n".join(lines)
 
 

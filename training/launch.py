@@ -40,6 +40,7 @@ from remask.training.run.lifeline import COMMAND
 from remask.training.train import FAILURE, add_arguments, dry_run, refuse_planning
 from remask.training.world import TrainingError
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 ENDING_S = 10
 """How long to wait for killed ranks to end."""
 
@@ -67,7 +68,8 @@ def main(argv: list[str] | None = None) -> None:
         recipe = load_recipe(TrainRecipe, arguments.recipe, arguments.overrides)
         check_deepspeed(recipe.engine)
         beside = [arguments.recipe, *arguments.overrides] if recipe.rounds else None
-        status = launch(command, settings, RunFolder(recipe.output), rollouts=beside)
+        here = 0 if arguments.hostfile else ranks
+        status = launch(command, settings, RunFolder(recipe.output), rollouts=beside, ranks=here)
     except ValueError as error:
         fail("remask train", 2, error)
     except TrainingError as error:
@@ -94,7 +96,7 @@ def run(recipe: TrainRecipe, ranks: int | None = None) -> RunFolder:
         command = [*local(ranks), "--module", "remask.training.train", str(path)]
         beside = [str(path)] if recipe.rounds else None
         settings = environment(ranks) | {FAILURE: str(failure)}
-        status = launch(command, settings, folder, rollouts=beside)
+        status = launch(command, settings, folder, rollouts=beside, ranks=ranks)
         reason = failure.read_text("utf-8") if failure.exists() else ""
     if status:
         error = ValueError if status == 2 else TrainingError
@@ -131,12 +133,25 @@ def environment(ranks: int) -> dict[str, str]:
     return variables
 
 
+def free_gpus(ranks: int) -> dict[str, str]:
+    """The variable that shows a process only the GPUs without a rank; empty if all have one.
+
+    DeepSpeed's launcher puts ranks on the machine's first GPUs, whatever is visible here.
+    """
+    names = os.environ.get(VISIBLE, "").split(",")
+    if names == [""]:
+        names = [str(x) for x in range(torch.cuda.device_count())]
+    free = [x for x in names if x not in {str(rank) for rank in range(ranks)}]
+    return {VISIBLE: ",".join(free)} if free else {}
+
+
 def launch(
     command: list[str],
     environment: dict[str, str],
     folder: RunFolder,
     *,
     rollouts: list[str] | None = None,
+    ranks: int = 0,
 ) -> int:
     """Run `deepspeed` and return an exit status; on a signal the ranks save and end.
 
@@ -149,6 +164,7 @@ def launch(
         folder: The run's folder.
         rollouts: Recipe and overrides of a run with rounds, whose rollouts run beside it. If they
             fail, the ranks save and end, and the status is that of the rollouts.
+        ranks: Ranks on this machine, whose GPUs the rollouts leave to them if there are others.
     """
     beside = Path(sys.executable).with_name("deepspeed")
     deepspeed = str(beside) if beside.exists() else shutil.which("deepspeed")
@@ -174,7 +190,7 @@ def launch(
     failed = 0
     with (
         handling((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), pass_on),
-        _rollouts_beside(rollouts, environment, folder) as beside,
+        _rollouts_beside(rollouts, environment | free_gpus(ranks), folder) as beside,
     ):
         while process.poll() is None:
             time.sleep(0.2)

@@ -10,6 +10,7 @@ which is what a rank owns, has nearly the same share of each set, whatever the n
 """
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -72,6 +73,13 @@ class Mixture:
     def longest(self) -> int:
         """Tokens of the longest row."""
         return max((x.longest for x in self.sets), default=0)
+
+    @property
+    def mean_length(self) -> int:
+        """Mean tokens of a batch's rows, rounded up; 0 without sets."""
+        means = (x.num_tokens / x.num_rows for x in self.sets)
+        tokens = sum(mean * rows for mean, rows in zip(means, self.rows_per_set, strict=True))
+        return math.ceil(tokens / max(1, self.batch_size))
 
     @property
     def horizon(self) -> int:

@@ -46,6 +46,11 @@ class ShardSet:
         return int(self._edges[-1])
 
     @property
+    def num_tokens(self) -> int:
+        """Tokens of all rows."""
+        return int(self.table["tokens"].sum())
+
+    @property
     def sizes(self) -> Ints:
         """Rows of each shard, [S]."""
         return np.diff(self._edges)

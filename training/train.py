@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="print the resolved recipe, the plan and the memory of a rank; needs only the\n"
-        "config.json of a checkpoint to start from",
+        help="print the resolved recipe, the plan, the memory of a rank and the GPU hours; needs\n"
+        "only the config.json of a checkpoint to start from",
     )
     parser.add_argument(
         "--length", type=int, help="with --dry-run: tokens of a row, if shards are not built yet"
@@ -59,15 +59,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu-memory", type=float, metavar="GB", help="with --dry-run: say whether it fits"
     )
+    parser.add_argument(
+        "--gpu-tflops",
+        type=float,
+        metavar="TFLOPS",
+        help="with --dry-run: peak speed of a GPU (default: 989, an H100 in bf16)",
+    )
+    parser.add_argument(
+        "--utilisation",
+        type=float,
+        metavar="SHARE",
+        help="with --dry-run: share of the peak that is reached (default: 0.3)",
+    )
 
 
 def dry_run(arguments: argparse.Namespace, ranks: int) -> None:
     """Print what would be done on a number of ranks; exit 2 for a wrong request."""
+    from remask.training.compute_estimate import Speed
     from remask.training.dry_run import Machine, describe
 
     try:
         recipe = load_recipe(TrainRecipe, arguments.recipe, arguments.overrides)
-        machine = Machine(ranks, arguments.length, arguments.gpu_memory)
+        given = {"gpu_tflops": arguments.gpu_tflops, "utilisation": arguments.utilisation}
+        speed = Speed(**{name: value for name, value in given.items() if value is not None})
+        machine = Machine(ranks, arguments.length, arguments.gpu_memory, speed)
         for line in describe(recipe, machine).split("\n"):
             say(line)
     except ValueError as error:
@@ -78,7 +93,7 @@ def dry_run(arguments: argparse.Namespace, ranks: int) -> None:
 
 def refuse_planning(arguments: argparse.Namespace) -> None:
     """Exit 2 if options of a dry run are given without one."""
-    for option in ("length", "gpu_memory"):
+    for option in ("length", "gpu_memory", "gpu_tflops", "utilisation"):
         if getattr(arguments, option) is not None:
             name = f"--{option.replace('_', '-')}"
             _exit(2, ValueError(f"{name} is for --dry-run; add that, or leave {name} out"))

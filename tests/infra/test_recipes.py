@@ -37,6 +37,22 @@ def test_stages_of_a_run_are_commands_with_recipes_that_fit(path, tmp_path, monk
             assert {folder.removesuffix("/model") for folder in folders - published} <= made
 
 
+def test_llada_decodes_the_problems_that_its_shards_have():
+    """The same source, so that no held-out problem is decoded, and rows enough for a round."""
+    path = ROOT / "infra/recipes/llada.yaml"
+    commands = with_overrides(load_recipe(RunRecipe, path, []).stages, [])
+    _, recipes = find_recipes(commands, path.parent)
+    sources = {x.output: x.source for x in recipes if isinstance(x, BuildRecipe)}
+    own = [x for x in recipes if isinstance(x, TrainRecipe) and x.rounds]
+    assert [x.shards for x in own] == ["runs/llada_math/data", "runs/llada_mbpp/data"]
+    for recipe in own:
+        rollout = recipe.round_recipe(0)
+        assert rollout.source == sources[recipe.shards]
+        assert rollout.checker is not None
+        decodes = recipe.rounds.shards * rollout.examples_per_shard
+        assert decodes * rollout.looks >= recipe.rounds.every * recipe.rows_per_set[-1]
+
+
 @pytest.mark.parametrize("room", ["pipeline", "training"])
 def test_every_recipe_fits_its_dataclass(room):
     paths = sorted((ROOT / room / "recipes").glob("*.yaml"))

@@ -241,6 +241,24 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(boards, tmp_path, capsys):
     assert not (tmp_path / "dry").exists()
 
 
+@pytest.mark.parametrize(
+    ("count", "visible", "ranks", "free"),
+    [
+        (4, None, 2, {launch.VISIBLE: "2,3"}),
+        (2, None, 2, {}),  # rollouts share the ranks' GPUs, or have a cluster of their own
+        (0, None, 1, {}),
+        (2, "1,5", 2, {launch.VISIBLE: "5"}),
+        (4, None, 0, {launch.VISIBLE: "0,1,2,3"}),
+    ],
+)
+def test_rollouts_get_the_gpus_without_a_rank(monkeypatch, count, visible, ranks, free):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: count)
+    monkeypatch.delenv(launch.VISIBLE, raising=False)
+    if visible:
+        monkeypatch.setenv(launch.VISIBLE, visible)
+    assert launch.free_gpus(ranks) == free
+
+
 def test_every_recipe_shipped_is_read():
     from remask.pipeline.runtime.recipes import load_recipe
     from remask.training.vq import VQRecipe
@@ -253,7 +271,7 @@ def test_every_recipe_shipped_is_read():
 
 
 @pytest.mark.parametrize("main", [launch.main, train.main], ids=["launcher", "rank"])
-@pytest.mark.parametrize("option", ["--gpu-memory", "--length"])
+@pytest.mark.parametrize("option", ["--gpu-memory", "--length", "--gpu-tflops", "--utilisation"])
 def test_what_only_a_dry_run_heeds_is_refused_without_one(boards, tmp_path, capsys, option, main):
     path = write_recipe(tmp_path, "wet", boards, steps=1)
     with pytest.raises(SystemExit, match="2"):
