@@ -170,6 +170,8 @@ def launch(
     deepspeed = str(beside) if beside.exists() else shutil.which("deepspeed")
     if deepspeed is None:
         raise TrainingError("there is no `deepspeed` command; install deepspeed")
+    if rollouts:
+        make_log_folder(folder)
     before = folder.last_ended()
     # A session of its own: Ctrl-C must not reach the launcher, which would give its ranks half a
     # minute to end. Here they get the time they need.
@@ -190,12 +192,12 @@ def launch(
     failed = 0
     with (
         handling((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), pass_on),
-        _rollouts_beside(rollouts, environment | free_gpus(ranks), folder) as beside,
+        _rollouts_beside(rollouts, environment | free_gpus(ranks), folder) as decoding,
     ):
         while process.poll() is None:
             time.sleep(0.2)
-            if beside and not failed and beside.poll():
-                failed = 2 if beside.returncode == 2 else 1
+            if decoding and not failed and decoding.poll():
+                failed = 2 if decoding.returncode == 2 else 1
                 pass_on()
     left = ranks_of(os.getpid())  # of a launcher that was killed; they would end by themselves soon
     for rank in left:
@@ -216,6 +218,21 @@ def launch(
     return 128 - process.returncode if process.returncode else 1
 
 
+def rollouts_log(folder: RunFolder) -> Path:
+    """Where the rollouts of a run with rounds print to."""
+    return folder.path / "rounds" / "rollouts.log"
+
+
+def make_log_folder(folder: RunFolder) -> None:
+    """Raise ValueError if the rollouts could not write their log."""
+    try:
+        rollouts_log(folder).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"cannot write to output {folder.path}: {error.strerror}; choose another folder"
+        ) from error
+
+
 @contextlib.contextmanager
 def _rollouts_beside(
     arguments: list[str] | None, environment: dict[str, str], folder: RunFolder
@@ -227,8 +244,7 @@ def _rollouts_beside(
     if arguments is None:
         yield None
         return
-    path = folder.path / "rounds" / "rollouts.log"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = rollouts_log(folder)
     with path.open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "remask.training.round_rollouts", *arguments],

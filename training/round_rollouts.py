@@ -10,6 +10,7 @@ again: it does what is missing.
 """
 
 import argparse
+import json
 import os
 import sys
 import time
@@ -17,8 +18,9 @@ import time
 from remask.pipeline import rollout
 from remask.pipeline.runtime.jobs import JobError, ray_session
 from remask.pipeline.runtime.memory import keep_memory
+from remask.pipeline.runtime.provenance import RECIPE, read_json
 from remask.pipeline.runtime.recipes import RECIPE_HELP, load_recipe
-from remask.pipeline.runtime.storage import StorageError
+from remask.pipeline.runtime.storage import Storage, StorageError
 from remask.pipeline.runtime.terminal import say
 from remask.training.recipe import TrainRecipe
 from remask.training.rounds import model_folder
@@ -31,11 +33,13 @@ def run(recipe: TrainRecipe) -> None:
     """Make the data of all rounds, each once its model is there, to the last round.
 
     Raises:
-        ValueError: The recipe has no rounds, or a round's decodes cannot be made.
+        ValueError: The recipe has no rounds, or others than the run in its output, or a round's
+            decodes cannot be made.
         StorageError, JobError: A round failed; starting again continues it.
     """
     if recipe.rounds is None:
         raise ValueError("the recipe has no rounds; `remask train` needs no rollouts for it")
+    _await_claim(recipe)
     missing = [x for x in range(recipe.num_rounds) if not has_data(recipe, x)]
     if not missing:
         return
@@ -45,6 +49,18 @@ def run(recipe: TrainRecipe) -> None:
             summary = rollout.run(recipe.round_recipe(number))
             if summary.note:
                 say(f"round {number}: {summary.note}", to_stderr=True)
+
+
+def _await_claim(recipe: TrainRecipe) -> None:
+    """Wait until the trainer has claimed the output, and check that it has the same rounds."""
+    storage = Storage(recipe.output)
+    while not storage.exists(RECIPE):
+        time.sleep(POLL_S)
+    if read_json(storage, RECIPE).get("rounds") != json.loads(json.dumps(recipe.content["rounds"])):
+        raise ValueError(
+            f"{storage.uri} holds a run with other rounds; choose another output, or go back to "
+            "that recipe"
+        )
 
 
 def _await_model(recipe: TrainRecipe, number: int) -> None:

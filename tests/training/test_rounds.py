@@ -22,6 +22,7 @@ from remask.training.recipe import TrainRecipe
 from remask.training.rounds import RoundsConfig, data_folder, model_folder
 from remask.training.run.folder import RunFolder
 from remask.training.run.rounds import await_round, publish_model
+from remask.training.trainer import prepared
 from remask.training.world import TrainingError, World
 from tests.training.runs import (
     MODEL,
@@ -194,6 +195,8 @@ def test_with_lag_a_round_is_decoded_while_the_one_before_is_trained_on(boards, 
     """Rounds 0 and 1 need the start model alone; round 2 that of round 1's beginning."""
     path = written(tmp_path, boards, start, rounds={**ROUNDS, "lag": 1}, steps=12)
     recipe = load_recipe(TrainRecipe, path, [])
+    with prepared(recipe, ALONE):  # claims the output
+        pass
     rollouts = start_ranks(path, how=("-m", "remask.training.round_rollouts"))
     folder = tmp_path / "again" / "rounds"
     manifests = [data_folder(folder, number) / "manifest.parquet" for number in range(3)]
@@ -285,6 +288,15 @@ def test_wrong_rounds_are_named(changes, message):
     values = {key: value for key, value in values.items() if value is not None}
     with pytest.raises(ValueError, match=message):
         from_mapping(TrainRecipe, values, "recipe")
+
+
+def test_rollouts_for_another_recipes_run_are_refused(undisturbed, boards, start, tmp_path):
+    """Nothing is decoded before the trainer has claimed the output for the same rounds."""
+    rounds = ROUNDS | {"rollout": ROLLOUT | {"seed": 9}}
+    path = written(tmp_path, boards, start, rounds=rounds)
+    recipe = load_recipe(TrainRecipe, path, [f"output={undisturbed}"])
+    with pytest.raises(ValueError, match="holds a run with other rounds; choose another output"):
+        round_rollouts.run(recipe)
 
 
 def test_rollouts_of_a_recipe_without_rounds_are_refused(boards, tmp_path, capsys):
