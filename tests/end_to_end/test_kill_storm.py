@@ -1,5 +1,5 @@
-"""SIGKILL to any process of a build, a probe or an evaluation, again and again: every byte is that
-of an undisturbed run, and every exit status is true.
+"""SIGKILL to any process of a build, a probe, a rollout or an evaluation, again and again: every
+byte is that of an undisturbed run, and every exit status is true.
 
     REMASK_KILLS=50 REMASK_SEED=3 python -m pytest -m slow tests/end_to_end/test_kill_storm.py -s
 
@@ -31,6 +31,7 @@ VICTIMS = ("driver", "worker", "agent", "raylet", "gcs_server", "all")
 COMMANDS = {
     "build": "remask.pipeline.build",
     "probe": "remask.pipeline.probe",
+    "rollout": "remask.pipeline.rollout",
     "eval": "remask.evaluation.evaluate",
 }
 VOLATILE = ("provenance.json", "evaluation.json", "recipe.json")
@@ -56,6 +57,16 @@ def recipe_for(stage, output, checkpoint, workers):
             "checkpoints": {"model": checkpoint},
             "decoders": {"rm": {"max_steps": 12}},
             "samples_per_chunk": 4,
+            "run": {"workers": workers},
+        }
+    if stage == "rollout":
+        return {
+            "output": str(output),
+            "checkpoint": checkpoint,
+            "source": {"kind": "sudoku", "side": 4, "train": 20 * UNITS, "held_out": 40},
+            "decoders": {"steps": [2, 5], "temperature": [0.0, 0.7]},
+            "looks": 2,
+            "examples_per_shard": 20,
             "run": {"workers": workers},
         }
     proposal = {"kind": "top_k", "backbone": checkpoint, "k": 2, "mode": "masked"}

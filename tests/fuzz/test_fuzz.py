@@ -3,7 +3,7 @@
 from tests.fuzz.__main__ import divide
 from tests.fuzz.pool import Pool
 
-INPUTS = 4000
+INPUTS = 4400
 
 
 def test_every_input_is_taken_or_refused_in_a_clear_line(tmp_path):

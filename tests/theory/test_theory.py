@@ -29,18 +29,12 @@ from tests.theory.toy import (
     WRONG_SHARE,
     label_law,
     outcomes,
+    sees_all,
+    sees_state,
     uniform,
 )
 
 VOCAB = len(TOKENS) + 1
-
-
-def sees_state(outcome):
-    return outcome.state
-
-
-def sees_all(outcome):
-    return outcome.state, outcome.past
 
 
 def accumulated(outcome, weight):

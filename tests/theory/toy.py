@@ -74,6 +74,14 @@ def path(wrong, beta, mu, clean):
     return tuple(wrong if k < beta else MASK if k < mu else clean for k in range(HORIZON))
 
 
+def sees_state(outcome):
+    return outcome.state
+
+
+def sees_all(outcome):
+    return outcome.state, outcome.past
+
+
 def label_law(see, proposal=uniform):
     """P*: for each position and thing seen, ({label: probability}, probability of seeing it)."""
     joint = {}

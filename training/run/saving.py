@@ -34,9 +34,9 @@ class Saver:
 
     def export(self, state: State, scores: dict[str, float] | None) -> None:
         """Write the finished model to OUTPUT/model."""
-        self._folder.sweep()
         weights = whole_weights(self._backbone, self._world)
-        if self._world.is_first:
+        if self._world.is_first:  # a sweep by another rank would remove what this one is writing
+            self._folder.sweep()
             self._write_model(self._folder.model, weights, state, scores)
         self._world.wait()
 

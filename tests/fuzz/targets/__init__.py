@@ -9,6 +9,7 @@ from tests.fuzz.targets import (
     edits,
     evaluations,
     pictures,
+    puzzles,
     recipes,
     reports,
     runs,
@@ -22,6 +23,7 @@ native("cpu")  # compiled before any input is run, for that takes longer than an
 TARGETS: tuple[Target, ...] = (
     *recipes.TARGETS,
     *boards.TARGETS,
+    *puzzles.TARGETS,
     *text.TARGETS,
     *answers.TARGETS,
     *pictures.TARGETS,

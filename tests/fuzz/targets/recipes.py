@@ -140,9 +140,38 @@ ROLLOUT = {
     "checkpoint": CHECKPOINT,
     "source": BUILD["source"],
     "decoders": {"steps": [2, 3], "margin": [0.0, -1.0]},
+    "targets": "given",
+    "looks": 2,
+    "span": [1, 2],
+    "precision": "mixed",
     "run": {"workers": 0},
 }
+CHECKED = {
+    "output": "out",
+    "checkpoint": CHECKPOINT,
+    "source": {"kind": "countdown", "train": 20, "held_out": 4, "numbers": [3, 4]},
+    "targets": "nearest_right",
+    "looks": 3,
+    "max_segments": 4,
+}
 TRAIN = {"shards": DATA, "output": "out", "start": CHECKPOINT, "steps": 4, "batch_size": 4}
+ROUNDS = {
+    **TRAIN,
+    "rounds": {
+        "share": 0.5,
+        "every": 2,
+        "shards": 1,
+        "lag": 1,
+        "rollout": {
+            "source": {**BUILD["source"], "held_out": 0},
+            "examples_per_shard": 5,
+            "decoders": {"steps": [2, 3], "patience": 1},
+            "looks": 2,
+            "precision": "mixed",
+            "run": {"workers": 0},
+        },
+    },
+}
 EVAL = {
     "output": "out",
     "suites": {"boards": {"kind": "sudoku", "side": 4, "boards": 4, "wrong": [1, 3]}},
@@ -153,11 +182,22 @@ EVAL = {
 KINDS = {
     "build": Kind(build.main, [x for x in shipped("pipeline") if "trajectories:" in x]),
     "probe": Kind(probe.main, shipped("pipeline", "*top_k.yaml"), TOP_K, checkpoint),
-    "rollout": Kind(rollout.main, shipped("pipeline", "*_rollout.yaml"), ROLLOUT, checkpoint),
+    "rollout": Kind(
+        rollout.main,
+        [*shipped("pipeline", "*_rollout.yaml"), yaml.safe_dump(CHECKED, sort_keys=False)],
+        ROLLOUT,
+        checkpoint,
+    ),
     "train": Kind(
         launch.main,
         [x for x in shipped("training") if "shards:" in x],
         TRAIN,
+        functools.partial(built, is_probed=True),
+    ),
+    "rounds": Kind(
+        launch.main,
+        [x for x in shipped("training") if "rounds:" in x],
+        ROUNDS,
         functools.partial(built, is_probed=True),
     ),
     "vq": Kind(vq.main, shipped("training", "*_vq.yaml")),
