@@ -149,7 +149,14 @@ def test_the_log_says_when_a_round_begins(undisturbed):
     assert [(x["step"], x["round"]) for x in lines] == [(0, 0), (4, 1), (8, 2)]
 
 
-@pytest.mark.parametrize("who", ["rollouts", "rank", "command"])
+@pytest.mark.parametrize(
+    "who",
+    [
+        "rollouts",
+        pytest.param("rank", marks=pytest.mark.slow),
+        pytest.param("command", marks=pytest.mark.slow),
+    ],
+)
 def test_a_killed_run_goes_on_bit_for_bit(who, undisturbed, boards, start, tmp_path):
     """SIGKILL while the second round is trained on, then the same command again."""
     path = written(tmp_path, boards, start)
