@@ -22,7 +22,13 @@ from remask.models.config import from_mapping
 from remask.pipeline.recipe import BuildRecipe
 from remask.pipeline.rollout_recipe import RolloutRecipe
 from remask.pipeline.runtime.recipes import load_recipe
-from remask.pipeline.sources.countdown import ALPHABET, CountdownSource, encode
+from remask.pipeline.sources.countdown import (
+    ALPHABET,
+    CountdownSource,
+    decode,
+    encode,
+    solutions,
+)
 from remask.pipeline.sources.sudoku import SudokuSource
 from tests.evaluation.suites.test_countdown import small_model
 from tests.models.checkpoints.test_decoding_file import trial, tuned, verify
@@ -218,15 +224,30 @@ def test_rows_are_gathered_from_sources_that_hold_out_few_records(tmp_path):
     assert (read_held_out(data, 30).examples.target == expected[:30]).all()
 
 
-def test_another_solution_of_countdown_counts_and_another_board_does_not():
-    held_out = read_held_out(recipe(SUMS), 2)
-    length = held_out.examples.target.shape[1]
-    texts = ["123=0:1-2=0;0-3=0", "123=0:1-2=0;0+3=4"]
-    assert solved_rows(held_out, np.stack([encode(x, length) for x in texts])).tolist() == [1, 0]
+def test_other_solutions_and_valid_boards_count():
+    held_out = read_held_out(recipe(SUMS), 40)
+    targets = held_out.examples.target
+    prompts = [decode(row).partition(":")[0] + ":" for row in targets]
+    others = [
+        [row for row in _solutions(prompt, targets.shape[1]) if (row != target).any()]
+        for prompt, target in zip(prompts, targets, strict=True)
+    ]
+    row = next(i for i, rows in enumerate(others) if rows)
+    tokens = targets.copy()
+    tokens[row] = others[row][0]
+    assert solved_rows(held_out, tokens).all()
+    tokens[row, -1] = tokens[row, len(prompts[row])]  # a digit after the end
+    assert np.flatnonzero(~solved_rows(held_out, tokens)).tolist() == [row]
+
     held_out = read_held_out(recipe(BOARDS), 2)
     tokens = held_out.examples.target.copy()
+    tokens[0] = tokens[0] % 4 + 1  # digits renamed: another valid board
     tokens[1, 0] = tokens[1, 0] % 4 + 1
     assert solved_rows(held_out, tokens).tolist() == [True, False]
+
+
+def _solutions(prompt, length):
+    return [encode(prompt + response, length) for response in solutions(prompt)]
 
 
 @pytest.mark.parametrize(

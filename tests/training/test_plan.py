@@ -115,4 +115,4 @@ def test_a_dry_run_says_what_a_batch_takes_from_each_set(uris, tmp_path, capsys)
     launch.main(
         [path, "--dry-run", f"shards=[{{uri: {uris[0]}, share: 0.5}}, {{uri: none, share: 0.5}}]"]
     )
-    assert "# none is not built yet: steps and rows are not known" in capsys.readouterr().out
+    assert "# none is not built yet: rows are not known" in capsys.readouterr().out
