@@ -114,8 +114,8 @@ def test_ties_go_to_the_end_then_to_the_given_then_to_the_first(state, end, give
     state, end, given = (row_of(x) for x in (state, end, given))
     answers = np.stack([row_of(x) for x in ("1122", "2212", "3434", "4343")])
     example = Example("", given, np.ones(4, np.bool_), 0)
-    found = ListedAnswers(lambda _: answers, mask_id=0).nearest(example, state, end)
-    assert "".join(map(str, found)) == nearest
+    answer = ListedAnswers(lambda _: answers, mask_id=0).nearest(example, state, end)
+    assert "".join(map(str, answer)) == nearest
 
 
 def row_of(text):
