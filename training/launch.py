@@ -262,6 +262,11 @@ def _rollouts_beside(
         elif process.returncode:
             lines = path.read_text(errors="replace").splitlines() or [f"see {path}"]
             say(lines[-1], to_stderr=True)
+        if path.stat().st_size == 0:  # a refused run leaves nothing behind
+            path.unlink()
+            with contextlib.suppress(OSError):  # not empty
+                path.parent.rmdir()
+                folder.path.rmdir()
 
 
 @contextlib.contextmanager

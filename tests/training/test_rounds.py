@@ -245,6 +245,14 @@ def test_failed_rollouts_end_the_run_with_their_reason(boards, tmp_path):
     assert "Traceback" not in err
 
 
+def test_a_refused_run_leaves_nothing_behind(start, tmp_path):
+    path = written(tmp_path, tmp_path / "nowhere", start, "refused")
+    ((status, _, err),) = finish([start_command(path)])
+    assert status == 1
+    assert "there is no data set at" in err
+    assert not (tmp_path / "refused").exists()
+
+
 def test_a_round_whose_model_is_gone_is_one_error(undisturbed, boards, start, tmp_path):
     output = tmp_path / "again"
     shutil.copytree(undisturbed, output)
