@@ -14,7 +14,9 @@ The token is the one that `hf auth login` or HF_TOKEN gave to huggingface_hub.
 """
 
 import argparse
-from collections.abc import Sequence
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +67,7 @@ def upload(files: Sequence[Upload], name: HubName, *, private: bool) -> str:
     """Make one commit of all files, in a repository that is made if it does not exist."""
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
 
-    with hub_errors(f"model {name}"):
+    with hub_errors(f"model {name}"), _bars_on_terminals():
         if get_token() is None:
             raise CheckpointError(
                 "there is no token to upload with; sign in with `hf auth login`, or set HF_TOKEN"
@@ -87,6 +89,21 @@ def upload(files: Sequence[Upload], name: HubName, *, private: bool) -> str:
                 raise
             raise CheckpointError(f"the hub refuses {name}: {one_line(error)}") from error
     return commit.oid
+
+
+@contextlib.contextmanager
+def _bars_on_terminals() -> Iterator[None]:
+    """Show huggingface_hub's progress bars on a terminal alone."""
+    from huggingface_hub import utils
+
+    if sys.stderr.isatty() or utils.are_progress_bars_disabled():
+        yield
+        return
+    utils.disable_progress_bars()
+    try:
+        yield
+    finally:
+        utils.enable_progress_bars()
 
 
 def _prepare(api: Any, name: HubName, private: bool) -> set[str]:

@@ -50,7 +50,7 @@ def make_card(text: str, facts: Facts) -> str:
     text = text.strip() or f"# {facts.repo.rpartition('/')[2]}\n\nTrained with remask."
     if f"hf:{facts.repo}" not in text:
         text += f'\n\n## Use\n\n```python\nmodel = remask.load("hf:{facts.repo}")\n```'
-    return f"{_FENCE}{write_yaml(header)}{_FENCE}\n{text}\n"
+    return f"{_FENCE}{write_yaml(header)}{_FENCE}{text}\n"
 
 
 def _split(text: str) -> tuple[dict[str, Any], str]:

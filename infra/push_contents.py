@@ -215,9 +215,10 @@ def _without_folders(card: str, model: Path, run: Path | None) -> str:
     """A card in which folders of this machine are cut to their last part."""
     folders = {Path.home(), Path.cwd(), model.absolute().parent, (run or model).absolute().parent}
     folders |= {x.resolve() for x in folders}
-    for folder in sorted(map(str, folders), key=len, reverse=True):
-        if folder != "/":
-            card = re.sub(rf"{re.escape(folder)}(?:/|(?![\w.-]))", "", card)
+    for folder in sorted(folders, key=lambda x: len(str(x)), reverse=True):
+        if folder.name:
+            card = card.replace(f"{folder}/", "")
+            card = re.sub(rf"{re.escape(str(folder))}(?![\w.-])", folder.name, card)
     return card
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -284,6 +285,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(data)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """All files below a folder, as a repository has them."""
+    paths = (x for x in folder.rglob("*") if x.is_file())
+    return {str(x.relative_to(folder)): x.read_bytes() for x in paths}
 
 
 def _mode(path: str) -> str:

@@ -9,6 +9,9 @@ import sys
 
 import pytest
 import torch
+from huggingface_hub import constants
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from remask.models import CheckpointError, SudokuConfig, SudokuMDM, fingerprint, load, save
@@ -27,37 +30,16 @@ from remask.models.images.tokenizer_folder import (
 )
 from remask.models.images.vq import PatchVQ, PatchVQConfig
 from remask.models.text.prompts import TextTokenizer
-from tests.hub_server import READER, HubServer
+from tests.hub_server import READER, HubServer, files_of
 from tests.text_folders import write_text_tokenizer
 
 SMALL = SudokuConfig(side=4, layers=1, width=32, heads=2, feed_forward=32)
-
-
-@pytest.fixture(scope="module")
-def server():
-    with HubServer().running() as running:
-        yield running
-
-
-@pytest.fixture
-def hub(server, monkeypatch, tmp_path):
-    """A hub without repositories, and an empty cache."""
-    empty = HubServer()
-    server.__dict__ |= {k: v for k, v in empty.__dict__.items() if k != "url"}
-    server.use(monkeypatch, tmp_path / "home")
-    monkeypatch.setattr(hub_module, "_resolved", {})
-    return server
 
 
 def write_model(folder, seed=0):
     torch.manual_seed(seed)
     save(SudokuMDM(SMALL), folder)
     return folder
-
-
-def files_of(folder):
-    paths = (x for x in folder.rglob("*") if x.is_file())
-    return {str(x.relative_to(folder)): x.read_bytes() for x in paths}
 
 
 @pytest.fixture
@@ -95,6 +77,16 @@ def test_other_names_are_refused_before_anything_is_asked(hub, name):
     with pytest.raises(CheckpointError):
         load(name)
     assert not hub.requests
+
+
+@given(st.text("ab/@.-\\ \x00", max_size=20))
+def test_a_name_is_refused_or_says_what_was_written(text):
+    try:
+        name = parse_hub_name(f"hf:{text}")
+    except ValueError:
+        return
+    assert str(name) == f"hf:{text}"
+    assert ".." not in text.replace("...", "").split("/") and "\\" not in text
 
 
 def test_only_names_with_the_prefix_are_the_hubs():
@@ -204,7 +196,8 @@ def test_overlong_settings_are_not_fetched(hub, model, monkeypatch):
     assert not hub.asked("resolve")
 
 
-def test_a_download_goes_on_where_the_connection_broke(hub, model):
+def test_a_download_goes_on_where_the_connection_broke(hub, model, monkeypatch):
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1000)
     hub.add("me/it", files_of(model))
     hub.break_off, hub.fails_then = {"model.safetensors": 5000}, False
     assert fingerprint("hf:me/it") == fingerprint(model)
