@@ -49,8 +49,9 @@ class Upload:
 
     @property
     def size(self) -> int:
-        is_bytes = isinstance(self.source, bytes)
-        return len(self.source) if is_bytes else self.source.stat().st_size
+        if isinstance(self.source, bytes):
+            return len(self.source)
+        return self.source.stat().st_size
 
 
 def find_model(path: Path) -> tuple[Path, Path | None]:
