@@ -22,7 +22,7 @@ from typing import Any
 
 from remask.infra.push_contents import Upload, collect
 from remask.models.checkpoints.folder import SUMS, CheckpointError, StorageError, read_sums
-from remask.models.checkpoints.hub import hub_errors
+from remask.models.checkpoints.hub_errors import HOW_TO_SIGN_IN, hub_errors
 from remask.models.checkpoints.hub_name import PREFIX, HubName, parse_hub_name
 from remask.pipeline.runtime.terminal import fail, one_line, say
 
@@ -69,9 +69,7 @@ def upload(files: Sequence[Upload], name: HubName, *, private: bool) -> str:
 
     with hub_errors(f"model {name}"), _bars_on_terminals():
         if get_token() is None:
-            raise CheckpointError(
-                "there is no token to upload with; sign in with `hf auth login`, or set HF_TOKEN"
-            )
+            raise CheckpointError(f"there is no token to upload with; {HOW_TO_SIGN_IN}")
         api = HfApi()
         operations: list[Any] = [
             CommitOperationDelete(x) for x in _prepare(api, name, private) - {x.name for x in files}

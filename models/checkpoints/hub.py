@@ -2,24 +2,19 @@
 
 A name such as `hf:owner/name` is resolved to a commit, and the files that are read are fetched into
 the hub's cache: safetensors, JSON and text, never a pickle or code. A file that is there already is
-not fetched again, and processes on one machine wait for each other. With HF_HUB_OFFLINE=1, and for
-a name with a commit whose files are there, no connection is made. The user's token is found and
-sent by huggingface_hub.
+not fetched again, and processes on one machine wait for each other. With HF_HUB_OFFLINE=1 no
+connection is made, and a name with a commit whose files are there needs none. The user's token is
+found and sent by huggingface_hub.
 """
 
-import contextlib
 import functools
 import glob
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from remask.models.checkpoints.folder import (
-    CONFIG,
-    CheckpointError,
-    StorageError,
-    check_inside,
-)
+from remask.models.checkpoints.folder import CONFIG, CheckpointError, check_inside
+from remask.models.checkpoints.hub_errors import hub_errors
 from remask.models.checkpoints.hub_name import HubName, is_hub_name, parse_hub_name
 
 RepoType = Literal["model", "dataset"]
@@ -35,7 +30,6 @@ IMAGE_TOKENIZER = "image_tokenizer"
 """Subfolder of a model that edits pictures."""
 MAX_TEXT_BYTES = 1 << 28
 """Limit of a JSON or text file, which is read as a whole."""
-HOW_TO_SIGN_IN = "sign in with `hf auth login`, or set HF_TOKEN"
 
 _resolved: dict[str, dict[str, str]] = {}
 
@@ -119,55 +113,6 @@ def resolved() -> dict[str, dict[str, str]]:
     return {kind: dict(sorted(commits.items())) for kind, commits in sorted(_resolved.items())}
 
 
-@contextlib.contextmanager
-def hub_errors(what: str) -> Iterator[None]:
-    """Turn the errors of huggingface_hub into one sentence each, which shows no token.
-
-    Args:
-        what: The repository, for the sentence, such as "model hf:owner/name".
-
-    Raises:
-        CheckpointError: The request was wrong: no such repository or revision, or no right to it.
-        StorageError: The hub cannot be reached, failed, or may not be asked.
-    """
-    from huggingface_hub import constants, errors
-
-    try:
-        yield
-    except (CheckpointError, StorageError):
-        raise
-    except errors.GatedRepoError as error:
-        raise CheckpointError(
-            f"{what} is gated: ask for access on its page on the hub, then {HOW_TO_SIGN_IN}"
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise CheckpointError(
-            f"the hub has no {what}, or you may not read it; check the name, and if it is private "
-            f"{HOW_TO_SIGN_IN}"
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise CheckpointError(
-            f"{what}: the hub has the repository, but not that revision; name one of its branches, "
-            "tags or commits"
-        ) from error
-    except Exception as error:  # huggingface_hub raises errors of several libraries
-        status = _status(error)
-        if status in (401, 403):
-            raise CheckpointError(
-                f"the hub refuses access to {what} (HTTP {status}); {HOW_TO_SIGN_IN}, with a token "
-                "that has the rights"
-            ) from error
-        if _is_offline(error):
-            raise StorageError(
-                f"{what} is not completely in the cache, and HF_HUB_OFFLINE forbids to fetch it; "
-                "unset HF_HUB_OFFLINE once, with a connection"
-            ) from error
-        raise StorageError(
-            f"{what}: the hub at {constants.ENDPOINT} cannot be used: {_reason(error)}; check the "
-            "connection and give the same command again"
-        ) from error
-
-
 def _parse(name: str) -> HubName:
     try:
         return parse_hub_name(name)
@@ -177,7 +122,7 @@ def _parse(name: str) -> HubName:
 
 def _fetch(name: HubName, repo_type: RepoType, choose: Choose) -> tuple[Path, list[str]]:
     """Fetch chosen files and return the folder of the commit, and the names of the files."""
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, constants
 
     commit = _commit(name, repo_type)
     with hub_errors(_what(name, repo_type)):
@@ -189,16 +134,22 @@ def _fetch(name: HubName, repo_type: RepoType, choose: Choose) -> tuple[Path, li
             repo_type=repo_type,
             revision=commit,
             allow_patterns=[glob.escape(x) for x in names],
+            local_files_only=constants.is_offline_mode(),
             tqdm_class=_progress_bar(),
         )
     return Path(folder), names
 
 
 def _commit(name: HubName, repo_type: RepoType) -> str:
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, constants
 
     with hub_errors(_what(name, repo_type)):
-        revision = HfApi().resolve_revision(name.repo, repo_type=repo_type, revision=name.revision)
+        revision = HfApi().resolve_revision(
+            name.repo,
+            repo_type=repo_type,
+            revision=name.revision,
+            local_files_only=constants.is_offline_mode(),
+        )
     _resolved.setdefault(f"{repo_type}s", {})[name.repo] = revision.resolved
     return revision.resolved
 
@@ -265,33 +216,6 @@ def _is_text(path: str) -> bool:
 
 def _join(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and its causes, the first cause last."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def _is_offline(error: Exception) -> bool:
-    from huggingface_hub.errors import OfflineModeIsEnabled
-
-    return any(isinstance(x, OfflineModeIsEnabled) for x in _chain(error))
-
-
-def _status(error: Exception) -> int | None:
-    """The HTTP status that the hub answered with; None if it did not answer."""
-    responses = (getattr(x, "response", None) for x in _chain(error))
-    return next((x.status_code for x in responses if x is not None), None)
-
-
-def _reason(error: Exception) -> str:
-    """Why the hub cannot be used, in a line and without the request."""
-    if (status := _status(error)) is not None:
-        return f"it answers with HTTP {status}"
-    *_, first = _chain(error)
-    return (str(first) or type(first).__name__).splitlines()[0]
 
 
 @functools.cache

@@ -217,7 +217,7 @@ def test_after_the_hub_failed_only_what_is_missing_is_fetched(hub, model):
     assert [x.rpartition("/")[2] for x in hub.asked("GET /me")] == ["model.safetensors"]
 
 
-def test_offline_the_cache_is_enough(hub, model, monkeypatch, tmp_path):
+def test_offline_the_cache_is_enough(hub, model, monkeypatch, tmp_path, caplog):
     commit = hub.add("me/it", files_of(model))
     with monkeypatch.context() as patch:
         hub.use(patch, tmp_path / "home", offline=True)
@@ -237,6 +237,7 @@ def test_offline_the_cache_is_enough(hub, model, monkeypatch, tmp_path):
     with pytest.raises(StorageError, match="HF_HUB_OFFLINE"):
         load("hf:me/it@v1")
     assert not hub.requests
+    assert not caplog.records
 
 
 def test_a_hub_that_fails_leaves_what_is_in_the_cache(hub, model):
