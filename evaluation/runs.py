@@ -7,7 +7,6 @@ module of their own, which is never run as `__main__`.
 import dataclasses
 import functools
 import itertools
-import os
 from dataclasses import dataclass
 
 from remask.evaluation.decoder import TUNED, Decoder, resolve
@@ -16,7 +15,8 @@ from remask.evaluation.suite import AdaptsDecoders, Suite
 from remask.models import Backbone, fingerprint
 from remask.models.checkpoints.checkpoint import outline
 from remask.models.checkpoints.decoding_file import read_decoding
-from remask.models.checkpoints.shipped import is_shipped
+from remask.models.checkpoints.hub import pinned
+from remask.models.checkpoints.shipped import lasting_name
 from remask.pipeline.runtime.recipes import digest
 
 MAX_CHUNKS = 1_000_000
@@ -74,6 +74,7 @@ def make_runs(recipe: EvalRecipe) -> list[Run]:
     """All runs of the recipe, each once, checked before anything is decoded."""
     suites = {name: suite.with_absolute_paths() for name, suite in recipe.make_suites().items()}
     inspect = functools.cache(_inspect)
+    pin = functools.cache(_pinned)
     runs: dict[tuple[str, str, str, int], Run] = {}
     for selection in recipe.runs:
         for suite, checkpoint, decoder in itertools.product(
@@ -81,7 +82,8 @@ def make_runs(recipe: EvalRecipe) -> list[Run]:
             selection.checkpoints or recipe.checkpoints,
             selection.decoders or recipe.decoders,
         ):
-            for member, path in enumerate(recipe.members(checkpoint)):
+            for member, given in enumerate(recipe.members(checkpoint)):
+                path = pin(checkpoint, given)
                 name, model = inspect(checkpoint, path)
                 suites[suite].check(model)
                 runs[suite, checkpoint, decoder, member] = Run(
@@ -89,13 +91,21 @@ def make_runs(recipe: EvalRecipe) -> list[Run]:
                     suite=suites[suite],
                     checkpoint=checkpoint,
                     member=member,
-                    path=path if is_shipped(path) else os.path.abspath(path),
+                    path=lasting_name(path),
                     fingerprint=name,
                     decoder_name=decoder,
                     decoder=_resolved(suites[suite], recipe.decoders[decoder], decoder, path),
                     samples_per_chunk=recipe.samples_per_chunk,
                 )
     return list(runs.values())
+
+
+def _pinned(checkpoint: str, path: str) -> str:
+    """The path of a checkpoint, or its name on the hub with its commit."""
+    try:
+        return pinned(path, "model")
+    except ValueError as error:
+        raise ValueError(f"checkpoints: {checkpoint}: {error}") from error
 
 
 def _inspect(checkpoint: str, path: str) -> tuple[str, Backbone]:

@@ -27,6 +27,7 @@ from remask.models import Backbone, RevisionPolicy, fingerprint, load, revise
 from remask.models.checkpoints.checkpoint import trained_history
 from remask.models.checkpoints.decoding_file import Choice, Trial, TunedDecoding, write_decoding
 from remask.models.checkpoints.folder import DECODING
+from remask.models.checkpoints.hub_name import is_hub_name
 from remask.models.checkpoints.shipped import checkpoint_folder, is_shipped
 from remask.models.ranges import Range, check_number
 from remask.pipeline.probe import batches_by_length, check_length
@@ -69,7 +70,7 @@ def tune(
 
     Raises ValueError for a wrong request, StorageError if the settings cannot be written.
     """
-    folder = checkpoint_folder(checkpoint)
+    folder = _folder_of(checkpoint)
     budgets = check_request(checkpoint, recipe, budgets, start)
     held_out = read_held_out(recipe, rows, start)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -123,7 +124,7 @@ def check_request(
     check_vocabulary(str(checkpoint), recipe.source)
     if (checker := recipe.source.checker()) is not None:
         checker.check_machine()
-    folder = checkpoint_folder(checkpoint)
+    folder = _folder_of(checkpoint)
     if is_shipped(checkpoint):
         raise ValueError(
             f"{checkpoint} comes with the package; copy {folder} elsewhere and tune the copy"
@@ -243,8 +244,8 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="print what would be decoded")
     arguments = parser.parse_intermixed_args(argv)
-    folder = checkpoint_folder(arguments.checkpoint)
     try:
+        folder = _folder_of(arguments.checkpoint)
         recipe = load_data_recipe(arguments.recipe, arguments.overrides)
         start: Start = recipe.start if isinstance(recipe, RolloutRecipe) else "blank"
         start = arguments.start or start
@@ -273,6 +274,16 @@ def main(argv: list[str] | None = None) -> None:
         f"tune: {len(tuned.grid)} settings on {tuned.rows} held-out rows of {tuned.source}, start "
         f"{tuned.start}: {folder / DECODING}"
     )
+
+
+def _folder_of(checkpoint: str | os.PathLike[str]) -> Path:
+    """The folder of a checkpoint; ValueError for one on the hub, where nothing can be written."""
+    if is_hub_name(checkpoint):
+        raise ValueError(
+            f"{checkpoint} is on the hub; save a copy in a folder with remask.models.save, and "
+            "tune the copy"
+        )
+    return checkpoint_folder(checkpoint)
 
 
 def _plan(held_out: HeldOut, budgets: list[int], start: Start, folder: Path) -> str:

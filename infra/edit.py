@@ -84,7 +84,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("picture", help="image file of any format; cropped to the recipe's size")
     parser.add_argument("instruction", help="what to change, in words")
     parser.add_argument("overrides", nargs="*", default=[], metavar="section.key=value")
-    parser.add_argument("--checkpoint", required=True, help="folder of an image-edit model")
+    parser.add_argument("--checkpoint", required=True, help="folder of a model, or hf:owner/name")
     parser.add_argument(
         "--recipe", required=True, help="build recipe of its data: a file or a packaged name"
     )

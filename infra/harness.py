@@ -14,6 +14,7 @@ import importlib.util
 import sys
 
 from remask.models.checkpoints.folder import CheckpointError
+from remask.pipeline.runtime.storage import StorageError
 from remask.pipeline.runtime.terminal import fail
 
 
@@ -34,6 +35,8 @@ def main(argv: list[str] | None = None) -> None:
         importlib.import_module("lm_eval.__main__").cli_evaluate()
     except CheckpointError as error:
         fail("remask harness", 2, error)
+    except StorageError as error:
+        fail("remask harness", 1, error)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ import torch
 from remask.infra.boards import show_revision
 from remask.models import CheckpointError, Revision, RevisionPolicy, SudokuMDM, load, revise
 from remask.models.checkpoints.decoding_file import read_decoding
+from remask.pipeline.runtime.storage import StorageError
 from remask.pipeline.runtime.terminal import fail, make_console, say
 from remask.pipeline.sources.sudoku_rules import conflict_cells, parse_board
 
@@ -41,7 +42,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--checkpoint",
         required=True,
-        help="folder written by training, or `sudoku`, which is packaged",
+        help="folder written by training, `sudoku`, which is packaged, or hf:owner/name@revision",
     )
     parser.add_argument("--max-steps", type=int, default=32, help="limit of steps (default: 32)")
     parser.add_argument(
@@ -89,6 +90,8 @@ def main(argv: list[str] | None = None) -> None:
         )
     except (CheckpointError, ValueError) as error:
         fail("remask revise", 2, error)
+    except StorageError as error:
+        fail("remask revise", 1, error)
     console = make_console(to_stderr=True)
     for row, board in enumerate(revision.tokens.tolist()):
         if arguments.show:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+from remask.models.checkpoints.shipped import lasting_name
 from remask.models.ranges import Range, check_fields
 from remask.pipeline.proposal_kinds import PROPOSALS, check_proposal
 from remask.pipeline.runtime.places import PLACE, without_places
@@ -22,7 +23,7 @@ class ProposalConfig:
     """A name in `PROPOSALS`. `uniform` draws any other id, `wrong_digit` another digit, `top_k` a
     frozen model's likeliest mistakes; `source` takes the tokens of an edit's source picture."""
     backbone: str | None = field(default=None, metadata=PLACE)
-    """Checkpoint of the frozen model that `top_k` probes."""
+    """Checkpoint of the frozen model that `top_k` probes: a folder, or `hf:owner/name@revision`."""
     k: Annotated[int, Range("[1, inf)")] = 50
     """Candidates kept per position."""
     candidates: Literal["softmax", "uniform"] = "softmax"
@@ -133,5 +134,6 @@ class BuildRecipe(ShardsRecipe):
         return self.proposal.backbone
 
     def with_absolute_paths(self) -> Self:
-        proposal = replace(self.proposal, backbone=absolute(self.proposal.backbone))
+        backbone = self.backbone and lasting_name(self.backbone)
+        proposal = replace(self.proposal, backbone=backbone)
         return replace(super().with_absolute_paths(), proposal=proposal)

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Literal, Self
 
 from remask.models import RevisionPolicy, Sampling
+from remask.models.checkpoints.shipped import lasting_name
 from remask.models.ranges import Range, check_fields
 from remask.pipeline.checkers import Checker
 from remask.pipeline.format.rows import MAX_SEGMENTS
 from remask.pipeline.recipe import ShardsRecipe, StageRun
 from remask.pipeline.runtime.places import PLACE
-from remask.pipeline.runtime.storage import absolute_if_here
 
 PACES = ("reveal_within", "reveal_threshold")
 """Fields of `DecodeSpread` that set how fast a decode reveals; each row draws one value of both."""
@@ -90,7 +90,7 @@ class RolloutRecipe(ShardsRecipe):
     """From a checkpoint's decodes of clean sequences to trajectory shards."""
 
     checkpoint: str = field(metadata=PLACE)
-    """Folder or name of the model that decodes."""
+    """The model that decodes: a folder, a shipped name, or `hf:owner/name@revision`."""
     decoders: DecodeSpread = field(default_factory=DecodeSpread)
     start: Literal["blank", "given"] = "blank"
     """`blank` decodes from MASK at every editable position, `given` from the tokens that the source
@@ -139,4 +139,4 @@ class RolloutRecipe(ShardsRecipe):
         return self.checkpoint
 
     def with_absolute_paths(self) -> Self:
-        return replace(super().with_absolute_paths(), checkpoint=absolute_if_here(self.checkpoint))
+        return replace(super().with_absolute_paths(), checkpoint=lasting_name(self.checkpoint))

@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from remask.models import Backbone, save
 from remask.models.checkpoints.adapter import AdapterSettings, has_adapter, save_adapter
+from remask.models.checkpoints.shipped import lasting_name
 from remask.models.config import override
 from remask.training.learner import Learner
 from remask.training.optimizer import OptimizerConfig, make_optimizer, split_parameters
@@ -139,7 +140,7 @@ def save_model(
     if not (recipe.lora and recipe.start and has_adapter(backbone)):
         return save(backbone, path, tensors=weights, card=card)
     settings = AdapterSettings(
-        base=str(Path(recipe.start).absolute()),
+        base=lasting_name(recipe.start),
         base_fingerprint=plan.start or "",
         rank=recipe.lora.rank,
         alpha=recipe.lora.alpha,

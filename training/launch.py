@@ -29,9 +29,13 @@ from typing import Any
 import psutil
 import torch
 
+from remask.models.checkpoints.hub import pinned
+from remask.models.checkpoints.hub_name import is_hub_name
+from remask.models.checkpoints.shipped import checkpoint_folder
 from remask.pipeline.runtime.command import plain
 from remask.pipeline.runtime.plain_yaml import write_yaml
 from remask.pipeline.runtime.recipes import load_recipe
+from remask.pipeline.runtime.storage import StorageError
 from remask.pipeline.runtime.terminal import fail, say
 from remask.training.deepspeed_config import check_deepspeed
 from remask.training.recipe import TrainRecipe
@@ -62,17 +66,18 @@ def main(argv: list[str] | None = None) -> None:
         return dry_run(arguments, ranks)
     refuse_planning(arguments)
     where = ["--hostfile", str(arguments.hostfile)] if arguments.hostfile else local(ranks)
-    command = [*where, "--module", "remask.training.train", arguments.recipe, *arguments.overrides]
     settings = dict(os.environ) if arguments.hostfile else environment(ranks)
     try:  # before any process is started
         recipe = load_recipe(TrainRecipe, arguments.recipe, arguments.overrides)
         check_deepspeed(recipe.engine)
-        beside = [arguments.recipe, *arguments.overrides] if recipe.rounds else None
+        words = [arguments.recipe, *arguments.overrides, *fetch_start(recipe)]
+        command = [*where, "--module", "remask.training.train", *words]
+        beside = words if recipe.rounds else None
         here = 0 if arguments.hostfile else ranks
         status = launch(command, settings, RunFolder(recipe.output), rollouts=beside, ranks=here)
     except ValueError as error:
         fail("remask train", 2, error)
-    except TrainingError as error:
+    except (StorageError, TrainingError) as error:
         fail("remask train", 1, error)
     raise SystemExit(status)
 
@@ -84,11 +89,14 @@ def run(recipe: TrainRecipe, ranks: int | None = None) -> RunFolder:
         recipe: What to train.
         ranks: Processes. Defaults to `default_ranks`.
 
-    Raises ValueError for a wrong request, TrainingError if the run failed or was stopped.
+    Raises ValueError for a wrong request, StorageError if a checkpoint cannot be fetched from the
+    hub, TrainingError if the run failed or was stopped.
     """
     if ranks is not None and ranks < 1:
         raise ValueError(f"ranks must be at least 1, got {ranks}")
     check_deepspeed(recipe.engine)
+    recipe = recipe.with_pinned_start()
+    fetch_start(recipe)
     ranks, folder = ranks or default_ranks(), RunFolder(recipe.output)
     with tempfile.TemporaryDirectory(prefix="remask-train-") as aside:
         path, failure = Path(aside, "recipe.yaml"), Path(aside, "failure")
@@ -105,6 +113,20 @@ def run(recipe: TrainRecipe, ranks: int | None = None) -> RunFolder:
     if outcome is None or not outcome.is_finished:
         raise TrainingError(f"{outcome or folder.path}; train again to continue")
     return folder
+
+
+def fetch_start(recipe: TrainRecipe) -> list[str]:
+    """Fetch a checkpoint on the hub that a run starts from, once for all ranks of this machine.
+
+    Returns:
+        The override that names its commit, so that all ranks, on all hosts, start from the same
+        weights; empty for any other start.
+    """
+    if recipe.start is None or not is_hub_name(recipe.start):
+        return []
+    start = pinned(recipe.start, "model")
+    checkpoint_folder(start)
+    return [f"start={start}"]
 
 
 def default_ranks() -> int:

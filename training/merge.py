@@ -8,6 +8,7 @@ import argparse
 from remask.models import CheckpointError, load, save
 from remask.models.checkpoints.adapter import has_adapter, merge
 from remask.models.checkpoints.checkpoint import check_target
+from remask.pipeline.runtime.storage import StorageError
 from remask.pipeline.runtime.terminal import fail, say
 
 
@@ -15,7 +16,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="remask merge", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("adapter", help="model folder of a LoRA run")
+    parser.add_argument("adapter", help="model folder of a LoRA run, or hf:owner/name")
     parser.add_argument("output", help="folder for the merged model")
     arguments = parser.parse_args(argv)
     try:
@@ -28,6 +29,8 @@ def main(argv: list[str] | None = None) -> None:
         save(merge(backbone), arguments.output)
     except CheckpointError as error:
         fail("remask merge", 2, error)
+    except StorageError as error:
+        fail("remask merge", 1, error)
     say(f"merged: {arguments.output}")
 
 

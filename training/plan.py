@@ -3,7 +3,6 @@
 import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ import torch
 from remask.models import Backbone, HistoryConfig, create, fingerprint, load
 from remask.models.checkpoints.adapter import add_lora, is_adapter
 from remask.models.checkpoints.checkpoint import outline
+from remask.models.checkpoints.shipped import checkpoint_folder
 from remask.models.images.guidance import edit_layout
 from remask.training.deepspeed_config import check_deepspeed
 from remask.training.loader import Loader
@@ -121,7 +121,7 @@ def make_plan(recipe: TrainRecipe, world: World, *, has_weights: bool = True) ->
         ValueError: They do not fit together.
         StorageError: The data set cannot be read.
     """
-    if recipe.start and is_adapter(Path(recipe.start)):
+    if recipe.start and is_adapter(checkpoint_folder(recipe.start, needs_weights=False)):
         raise ValueError(
             f"start {recipe.start} is an adapter; merge it into its base first with `remask merge`"
         )

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from remask.models import HistoryConfig
+from remask.models.checkpoints.hub import pinned
+from remask.models.checkpoints.hub_name import is_hub_name
 from remask.models.ranges import Range, check_fields
 from remask.pipeline.rollout_recipe import RolloutRecipe
 from remask.training.objective import ObjectiveConfig, StateWeights
@@ -145,7 +147,7 @@ class TrainRecipe:
     model: dict[str, Any] | None = None
     """A new backbone, by kind and config: {kind: sudoku, side: 9}."""
     start: str | None = None
-    """A checkpoint folder to start from instead."""
+    """A checkpoint to start from instead: a folder, a shipped name, or `hf:owner/name@revision`."""
     history: HistoryConfig | None = None
     """History Reference. Defaults to the checkpoint's settings, or `HistoryConfig`'s defaults for a
     new backbone. `sft` and `pretrain` train without history."""
@@ -179,10 +181,14 @@ class TrainRecipe:
             raise ValueError("give either model, for a new backbone, or start, a checkpoint folder")
         if (self.steps is None) == (self.epochs is None):
             raise ValueError("give either steps or epochs")
-        if "://" in self.output:
+        if "://" in self.output or is_hub_name(self.output):
             raise ValueError(f"output must be a folder on a file system, got {self.output}")
         if self.lora and not self.start:
             raise ValueError("lora needs a checkpoint to start from")
+
+    def with_pinned_start(self) -> "TrainRecipe":
+        """The same recipe, in which a checkpoint on the hub is named with its commit."""
+        return dataclasses.replace(self, start=self.start and pinned(self.start, "model"))
 
     @property
     def shard_sets(self) -> tuple[ShardShare, ...]:

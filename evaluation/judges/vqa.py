@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from PIL import Image
 
+from remask.models.checkpoints.hub_name import is_hub_name
+from remask.models.checkpoints.shipped import checkpoint_folder
 from remask.pipeline.edits.images import Picture
 from remask.pipeline.runtime.storage import absolute_if_here, file_hash
 
@@ -25,7 +27,7 @@ class VqaConfig:
     """The model that is asked, and the question."""
 
     model: str
-    """Folder or hub name."""
+    """Folder, or hub name: `hf:owner/name@revision`, or `owner/name` as transformers reads it."""
     question: str = "Was this image edited as follows: {instruction}? Please answer yes or no."
     """The question, put into the model's chat template if it has one. Otherwise the question is
     the whole prompt, and must contain the model's image placeholder."""
@@ -37,17 +39,22 @@ class VqaConfig:
     def with_absolute_paths(self) -> "VqaConfig":
         return replace(self, model=absolute_if_here(self.model))
 
+    @property
+    def place(self) -> str:
+        """The model as transformers takes it: a folder, or a name of its own."""
+        return str(checkpoint_folder(self.model)) if is_hub_name(self.model) else self.model
+
     def check(self) -> None:
         """Raise ValueError if there is no such model, before anything is decoded."""
         from transformers import AutoConfig
 
         with _loading(self.model):
-            AutoConfig.from_pretrained(self.model, trust_remote_code=False)
+            AutoConfig.from_pretrained(self.place, trust_remote_code=False)
 
     def identity(self) -> dict[str, Any]:
         """Everything that the scores depend on; a folder counts by its config and the sizes of its
         weights."""
-        folder = Path(self.model)
+        folder = Path(self.place)
         if not folder.is_dir():
             return {"model": self.model, "question": self.question}
         sizes = {p.name: p.stat().st_size for p in sorted(folder.glob("*.safetensors"))}
@@ -59,7 +66,7 @@ def vqa_scores(
     config: VqaConfig, pictures: Sequence[Picture], instructions: Sequence[str]
 ) -> list[float]:
     """p("yes") for each picture with its instruction."""
-    processor, model = _load(config.model)
+    processor, model = _load(config.place)
     answers = _answer_ids(processor.tokenizer)
     return [
         _ask(processor, model, answers, picture, config.question.replace("{instruction}", text))

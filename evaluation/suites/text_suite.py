@@ -52,9 +52,10 @@ class TextSuite(ABC):
     """The user's message in a chat."""
 
     data: str
-    """A .jsonl file, or the name of a data set on the hub."""
+    """A .jsonl file, or a data set on the hub: `hf:owner/name@revision`, or a name that `datasets`
+    loads."""
     tokenizer: str
-    """Folder of the models' tokenizer, or its hub name."""
+    """Folder of the models' tokenizer, or its hub name: `hf:owner/name@revision`."""
     split: str = "test"
     """Split of a data set on the hub."""
     limit: Annotated[int | None, Range("[1, inf)")] = None
@@ -102,9 +103,11 @@ class TextSuite(ABC):
         return dict(_identity(self))
 
     def with_absolute_paths(self) -> Any:
-        paths = {name: getattr(self, name) for name in ("data", "tokenizer", "examples")}
+        data = {name: getattr(self, name) for name in ("data", "examples")}
         return dataclasses.replace(
-            self, **{name: absolute_if_here(x) for name, x in paths.items() if x}
+            self,
+            tokenizer=absolute_if_here(self.tokenizer),
+            **{name: absolute_if_here(x, "dataset") for name, x in data.items() if x},
         )
 
     def adapt(self, decoder: Decoder) -> Decoder:

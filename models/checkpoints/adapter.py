@@ -37,7 +37,7 @@ class AdapterSettings:
     """What is needed to apply an adapter to its base model."""
 
     base: str
-    """Checkpoint folder of the base model."""
+    """Folder of the base model, or its name on the hub with a commit."""
     base_fingerprint: str
     rank: int
     """At most the largest dimension of an adapted matrix."""
@@ -89,8 +89,9 @@ def is_adapter(folder: Path) -> bool:
     return os.path.isfile(folder / SETTINGS)  # also false for overlong names
 
 
-def read_settings(folder: Path) -> AdapterSettings:
-    missing = [name for name in FILES if not (folder / name).is_file()]
+def read_settings(folder: Path, *, needs_weights: bool = True) -> AdapterSettings:
+    needed = FILES if needs_weights else (SETTINGS,)
+    missing = [name for name in needed if not (folder / name).is_file()]
     if missing:
         raise CheckpointError(f"{folder} lacks {' and '.join(missing)}")
     try:

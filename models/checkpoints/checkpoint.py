@@ -116,8 +116,8 @@ def load(
     """Read a checkpoint folder, ready to decode. An adapter is loaded with its base model.
 
     Args:
-        path_or_name: The folder, ours or a published one, or the name of a checkpoint that comes
-            with the package.
+        path_or_name: The folder, ours or a published one; the name of a checkpoint that comes with
+            the package; or a name on the hub, `hf:owner/name` or `hf:owner/name@revision`.
         device: Device of the weights. Defaults to the CPU.
         dtype: Dtype of the weights. Defaults to the saved one.
         history: How past states reach the model. Defaults to the saved settings; for a published
@@ -151,7 +151,7 @@ def outline(path_or_name: str | os.PathLike[str], *, check: bool = True) -> Back
         check: Raise CheckpointError unless all weights are there and fit. Otherwise config.json
             alone is enough.
     """
-    folder = checkpoint_folder(path_or_name)
+    folder = checkpoint_folder(path_or_name, needs_weights=check)
     if adapter.is_adapter(folder):
         with _base_of(folder, adapter.read_settings(folder)) as base:
             return outline(base, check=check)
@@ -169,9 +169,9 @@ def trained_history(path_or_name: str | os.PathLike[str]) -> HistoryConfig:
     `load` gives a published model a history all the same, because training starts from there. To
     decode with the model as it was published, pass the result of this function to `load`.
     """
-    folder = checkpoint_folder(path_or_name)
+    folder = checkpoint_folder(path_or_name, needs_weights=False)
     if adapter.is_adapter(folder):
-        return adapter.read_settings(folder).history
+        return adapter.read_settings(folder, needs_weights=False).history
     description = describe(folder, needs_weights=False)
     if description.is_published:
         return HistoryConfig(variant="none", norm="match")

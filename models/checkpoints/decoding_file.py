@@ -107,7 +107,7 @@ def read_decoding(path_or_name: str | os.PathLike[str]) -> TunedDecoding | None:
 
     Raises CheckpointError if decoding.json is damaged or holds anything else.
     """
-    path = checkpoint_folder(path_or_name) / DECODING
+    path = checkpoint_folder(path_or_name, needs_weights=False) / DECODING
     if not path.is_file():
         return None
     check_sums(path.parent, [path])

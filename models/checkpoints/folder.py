@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
+from remask.models.checkpoints.hub_name import is_hub_name
+
 StrPath = str | os.PathLike[str]
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,6 +27,10 @@ _HASH_THREADS = 4
 
 class CheckpointError(ValueError):
     """A folder is not a checkpoint that we can read; the message says why."""
+
+
+class StorageError(RuntimeError):
+    """Reading or writing failed; the message names the file and what to do."""
 
 
 def reads_folder(
@@ -57,8 +63,8 @@ def atomic_folder(path: str | os.PathLike[str], names: Sequence[str]) -> Iterato
         path: The folder. An existing one is replaced if it holds files of these names only.
         names: Names of all files that may be written.
     """
+    check_replaceable(path, names)
     folder = Path(path).resolve()
-    check_replaceable(folder, names)
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}")
     partial.mkdir()
@@ -80,6 +86,10 @@ def atomic_folder(path: str | os.PathLike[str], names: Sequence[str]) -> Iterato
 @reads_folder
 def check_replaceable(path: str | os.PathLike[str], names: Sequence[str]) -> None:
     """Raise CheckpointError if the folder holds anything but files of these names."""
+    if is_hub_name(path):
+        raise CheckpointError(
+            f"{path} is on the hub; write into a folder, and upload that with `remask push`"
+        )
     folder = Path(path)
     if not folder.exists():
         return
@@ -119,7 +129,7 @@ def check_sums(folder: Path, paths: Iterable[Path]) -> None:
     """Raise CheckpointError if a file differs from its entry in SHA256SUMS, if there is one."""
     if not (folder / SUMS).is_file():
         return
-    sums = {_named(line): line.partition(" ")[0] for line in _sum_lines(folder)}
+    sums = read_sums(folder)
     listed = [x for x in paths if x.name in sums]
     for path, actual in zip(listed, sha256_of(listed), strict=True):
         if actual != sums[path.name]:
@@ -127,6 +137,11 @@ def check_sums(folder: Path, paths: Iterable[Path]) -> None:
                 f"{path} does not match its checksum in {SUMS}: it is damaged, or was changed; get "
                 f"it again, or remove {SUMS} if the change is yours"
             )
+
+
+def read_sums(folder: Path) -> dict[str, str]:
+    """The checksums in a folder's SHA256SUMS, by the name of the file."""
+    return {_named(line): line.partition(" ")[0] for line in _sum_lines(folder)}
 
 
 def sha256_of(paths: Sequence[Path]) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from remask.models.checkpoints import hub
 from remask.models.checkpoints.folder import (
     CONFIG,
     CheckpointError,
@@ -24,6 +25,7 @@ from remask.models.checkpoints.folder import (
     check_sums,
     reads_folder,
 )
+from remask.models.checkpoints.hub_name import is_hub_name
 from remask.models.checkpoints.sizes import on_meta
 from remask.models.checkpoints.weights import WEIGHTS, read_weights
 from remask.models.config import from_mapping
@@ -32,8 +34,9 @@ from remask.models.images.tokenizer import ImageTokenizer
 from remask.models.images.vq import PatchVQ, PatchVQConfig
 
 FORMAT = 1
-INNER = ("vqvae", "tokenizer")
-"""Subfolders that hold the tokeniser, of Lumina-DiMOO's folder and of a run of `training/vq.py`."""
+INNER = (hub.IMAGE_TOKENIZER, "vqvae", "tokenizer")
+"""Subfolders that hold the tokeniser: of a trained model's folder, of Lumina-DiMOO's, and of a run
+of `training/vq.py`."""
 
 
 def save_tokenizer(tokenizer: PatchVQ, path: str | os.PathLike[str]) -> None:
@@ -56,7 +59,8 @@ def load_tokenizer(
     """Read an image tokeniser's folder, ready to encode and decode.
 
     Args:
-        path: A folder of ours or of diffusers, or one with such a folder as `tokenizer` or `vqvae`.
+        path: A folder of ours or of diffusers, or one with such a folder as `image_tokenizer`,
+            `tokenizer` or `vqvae`; or the name of such a folder on the hub, `hf:owner/name`.
         device: Device of the weights. Defaults to the CPU.
     """
     folder, device = _folder(path), torch.device(device or "cpu")
@@ -96,8 +100,11 @@ def tokenizer_fingerprint(path: str | os.PathLike[str]) -> str:
 
 
 def _folder(path: str | os.PathLike[str]) -> Path:
-    inner = [Path(path) / name for name in INNER]
-    return next((x for x in inner if (x / CONFIG).is_file()), Path(path))
+    outer = Path(path)
+    if is_hub_name(path):
+        outer = hub.image_tokenizer_files(os.fspath(path), INNER)
+    inner = [outer / name for name in INNER]
+    return next((x for x in inner if (x / CONFIG).is_file()), outer)
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Text to ids and back: a tokenizer with its chat template, prompts, and the end of answers.
 
-A tokenizer is read from a folder or by its hub name, without running code from there.
+A tokenizer is read from a folder or from the hub, without running code from there.
 """
 
 import functools
@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from remask.models.checkpoints import hub
+from remask.models.checkpoints.hub_name import is_hub_name
 from remask.models.text.chat_template import render
 from remask.models.text.tokens import ENDS, MASKS
 
@@ -30,7 +32,8 @@ class TextTokenizer:
     """A tokenizer with what prompts and answers need.
 
     Args:
-        path_or_name: The folder of a tokenizer, or its hub name.
+        path_or_name: The folder of a tokenizer, or its hub name: `hf:owner/name@revision`, or
+            `owner/name` as transformers reads it.
         mask_token: The mask token. Defaults to the one that the tokenizer names, or else to one of
             the usual spellings.
     """
@@ -223,6 +226,8 @@ def check_room(prompt_length: int, gen_length: int, max_length: int | None, what
 def _read(path_or_name: str) -> Any:
     import transformers  # slow to import
 
+    if is_hub_name(path_or_name):
+        return _read(str(hub.tokenizer_files(path_or_name)))
     folder = Path(path_or_name)
     if _is_path(path_or_name) and not os.path.exists(folder):
         raise ValueError(

@@ -1,6 +1,7 @@
 """Benchmark data as typed records, from a local JSONL file or a data set on the hub.
 
-A name that ends in `.jsonl` or `.jsonl.gz` is a local file; any other is a data set on the hub.
+A name that ends in `.jsonl` or `.jsonl.gz` is a local file; any other, and each that begins with
+`hf:`, is a data set on the hub.
 """
 
 import gzip
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from remask.models.checkpoints.hub_name import is_hub_name
 from remask.pipeline.runtime.data_files import load_from_hub
 
 JsonRow = dict[str, Any]
@@ -31,7 +33,7 @@ def read_records(
         ValueError: The data cannot be read, is empty, or has a row that `make` refuses; the message
             names the file and the row.
     """
-    is_file = data.endswith((".jsonl", ".jsonl.gz"))
+    is_file = data.endswith((".jsonl", ".jsonl.gz")) and not is_hub_name(data)
     rows = _lines(data) if is_file else load_from_hub(data, split, config)
     records = []
     for number, row in enumerate(rows, 1):

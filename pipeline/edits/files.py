@@ -17,9 +17,9 @@ columns. Tables and pictures may lie on any storage.
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
+from remask.models.checkpoints.hub_name import data_stem
 from remask.models.ranges import Range, check_fields
 from remask.pipeline.edits.images import ImageError, ImageFile, Size, nearest_size, sizes_of_area
 from remask.pipeline.edits.named import read_named
@@ -44,7 +44,8 @@ class FilePairs:
     kind: Literal["files"] = "files"
     data: str = field(metadata=PLACE)
     """A folder, a table in it (.parquet, .jsonl, .json, .csv; * for several), or a data set on the
-    hub."""
+    hub whose tables contain the pictures: `hf:owner/name@revision`, or a name that `datasets`
+    loads."""
     images: str | None = field(default=None, metadata=PLACE)
     """Folder that the table's paths are relative to and may not leave; defaults to the table's."""
     schemes: tuple[str, ...] = ()
@@ -116,17 +117,17 @@ class FilePairs:
 
     def data_hash(self) -> str:
         """Hash of the tables. Pictures are not hashed: a path is taken to identify its picture."""
-        files = table_files(self.data)
+        files = table_files(self.data, self.subset)
         return "-".join(map(file_hash, files)) if files else self._table[0]._fingerprint
 
     def with_absolute_paths(self) -> "FilePairs":
-        if not table_files(self.data):  # on the hub
+        if not table_files(self.data, self.subset):  # on the hub
             return replace(self, images=absolute(self.images))
         return replace(self, data=absolute(self.data), images=absolute(self.images))
 
     @property
     def _name(self) -> str:
-        return PurePosixPath(self.data.rstrip("/")).stem.replace("*", "") or "pairs"
+        return data_stem(self.data).replace("*", "") or "pairs"
 
     @property
     def _table(self) -> tuple[Any, PairFields]:

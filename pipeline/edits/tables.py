@@ -14,8 +14,14 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from remask.models.checkpoints.hub_name import is_hub_name
 from remask.pipeline.format.examples import hash_share
-from remask.pipeline.runtime.data_files import is_data_file, load_files, load_from_hub
+from remask.pipeline.runtime.data_files import (
+    is_data_file,
+    load_files,
+    load_from_hub,
+    local_files,
+)
 from remask.pipeline.runtime.storage import open_file_system
 from remask.pipeline.runtime.terminal import say
 
@@ -39,8 +45,11 @@ IMGEDIT = PairFields(source="input_images", target="output_images", instruction=
 
 
 @functools.lru_cache(maxsize=4)
-def table_files(data: str) -> tuple[str, ...]:
-    """The tables of a folder, or those that a path with wildcards names; empty for a hub name."""
+def table_files(data: str, subset: str = "train") -> tuple[str, ...]:
+    """The tables of a folder, those that a path with wildcards names, or those of a split of
+    `hf:owner/name`; empty for other hub names."""
+    if is_hub_name(data):
+        return tuple(local_files(data, subset))
     fs, path = open_file_system(data)
     is_table = is_data_file(data)
     if not is_table and not fs.isdir(path):
@@ -53,7 +62,10 @@ def table_files(data: str) -> tuple[str, ...]:
 
 
 def pictures_folder(data: str) -> str:
-    """The folder that a table's paths are relative to: its own, or the parent for ImgEdit's."""
+    """The folder that a table's paths are relative to: its own, or the parent for ImgEdit's.
+
+    On the hub it is the name of the repository: pictures beside a table there are not fetched.
+    """
     is_table = is_data_file(data)
     folder = data.rpartition("/")[0] if is_table else data.rstrip("/")
     return folder.removesuffix("/Parquet") if is_table else folder
@@ -64,7 +76,7 @@ def load_table(data: str, subset: str, fields: PairFields | None) -> tuple[Any, 
     """The table and the names of its columns."""
     import datasets  # slow to import, and only files need it
 
-    files = _tables_of_pairs(table_files(data), fields)
+    files = _tables_of_pairs(table_files(data, subset), fields)
     table = load_files(files, subset, data) if files else load_from_hub(data, subset)
     columns = table.column_names
     if fields is None:

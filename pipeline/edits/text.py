@@ -80,7 +80,7 @@ class PublishedText:
 
     kind: Literal["published"] = "published"
     tokenizer: str = field(metadata=PLACE)
-    """Folder or hub name of a Hugging Face tokenizer."""
+    """Folder of a Hugging Face tokenizer, or its hub name: `hf:owner/name@revision`."""
     template: str = "<system>{system}</system><user>{instruction}</user>"
     """Template of the prompt; a source picture in the prompt precedes its last token."""
     system: str = (

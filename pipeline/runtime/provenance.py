@@ -7,6 +7,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from remask.models.checkpoints.hub import resolved
 from remask.pipeline.runtime.storage import Storage, StorageError
 
 RECIPE, PROVENANCE = "recipe.json", "provenance.json"
@@ -56,7 +57,8 @@ def read_json(storage: Storage, name: str) -> dict[str, Any]:
 
 
 def provenance() -> dict[str, Any]:
-    """Versions of Python and the packages, and the git commit."""
+    """Versions of Python and the packages, the git commit, and the commits of what was read from
+    the hub, if anything was."""
     packages = ("remask", "deepspeed", "numpy", "pyarrow", "polars", "ray", "torch")
     versions = {}
     for name in packages:
@@ -71,7 +73,7 @@ def provenance() -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": versions,
         "commit": git.stdout.strip() or None,
-    }
+    } | ({"hub": resolved()} if resolved() else {})
 
 
 def _differences(old: Any, new: Any, at: str = "") -> list[str]:

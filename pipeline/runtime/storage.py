@@ -8,28 +8,28 @@ a repeated write puts the same bytes, and removing a missing file does nothing.
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from remask.models.checkpoints.folder import check_inside
+from remask.models.checkpoints.folder import StorageError, check_inside
+from remask.models.checkpoints.hub import RepoType, data_files, pinned
+from remask.models.checkpoints.hub_name import is_hub_name, parse_hub_name
 from remask.pipeline.runtime.local_files import PARTIAL, is_stray, write_whole
 from remask.pipeline.runtime.retries import retried
 
 SUBMITTED = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 """Environment variable that Ray sets in a submitted job."""
 SEAL = ".sha256"
+DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".txt")
+"""Suffixes of the files that are fetched from data sets on the hub."""
 ROOM = "make room or choose another output"
 PERMISSIONS = "check the address and your permissions"
 
 T = TypeVar("T")
-
-
-class StorageError(RuntimeError):
-    """Reading or writing failed; the message names the file and what to do."""
 
 
 def file_hash(uri: str) -> str:
@@ -51,8 +51,9 @@ def read_file(uri: str) -> bytes:
 
 
 def _read_anywhere(uri: str, read: Callable[[Any, str], T]) -> T:
+    place = _named_file(uri) if is_hub_name(uri) else uri
     try:
-        fs, path = open_file_system(uri)
+        fs, path = open_file_system(place)
         return retried(lambda: read(fs, path))
     except StorageError as error:
         raise ValueError(str(error)) from error
@@ -61,23 +62,49 @@ def _read_anywhere(uri: str, read: Callable[[Any, str], T]) -> T:
         raise ValueError(f"cannot read {uri}: {reason}") from error
 
 
+def _named_file(name: str) -> str:
+    """The path of the file that a name on the hub ends with, fetched."""
+    path = parse_hub_name(name).path
+
+    def choose(sizes: Mapping[str, int]) -> list[str]:
+        if path not in sizes or not path.endswith(DATA_SUFFIXES):
+            raise ValueError(
+                f"{name} does not name a data file; write hf:owner/name/FILE with one of "
+                f"{sorted(x for x in sizes if x.endswith(DATA_SUFFIXES))[:5]}"
+            )
+        return [path]
+
+    return str(data_files(name, choose)[0])
+
+
 def is_absolute(uri: str) -> bool:
     """Does a path or URI mean the same in every process?"""
     return "://" in uri or os.path.isabs(uri)
 
 
 def absolute(uri: str | None) -> str | None:
-    """A path made absolute; URIs and None are returned unchanged."""
-    return uri if uri is None or is_absolute(uri) else os.path.abspath(uri)
+    """A path made absolute; `hf:` names get their commit, URIs and None are returned unchanged."""
+    if uri is None or is_absolute(uri):
+        return uri
+    return pinned(uri, "dataset") if is_hub_name(uri) else os.path.abspath(uri)
 
 
-def absolute_if_here(name: str) -> str:
-    """A path made absolute if it exists; any other name is a hub name and returned unchanged."""
+def absolute_if_here(name: str, repo_type: RepoType = "model") -> str:
+    """A path made absolute if it exists; `hf:` names get their commit, and any other name is a hub
+    name and returned unchanged."""
+    if is_hub_name(name):
+        return pinned(name, repo_type)
     return os.path.abspath(name) if os.path.exists(name) else name
 
 
 def check_kept(key: str, uri: str) -> None:
-    """Raise ValueError if a path is relative in a submitted job, whose folder is deleted."""
+    """Raise ValueError if an output is a name on the hub, or a relative path in a submitted job,
+    whose folder is deleted."""
+    if is_hub_name(uri):
+        raise ValueError(
+            f"{key} {uri} is on the hub; give a folder or a URI, and upload models with "
+            "`remask push`"
+        )
     if SUBMITTED in os.environ and not is_absolute(uri):
         raise ValueError(
             f"{key} {uri} is relative, and a submitted job's folder is not kept; give an absolute "
@@ -87,6 +114,11 @@ def check_kept(key: str, uri: str) -> None:
 
 def open_file_system(uri: str) -> tuple[Any, str]:
     """The file system of a path or URI, and the path in it."""
+    if is_hub_name(uri):
+        raise ValueError(
+            f"{uri} is on the hub, which holds no shards and takes no output; give a folder or a "
+            "URI"
+        )
     try:
         return fsspec.core.url_to_fs(uri)
     except Exception as error:  # each of some forty file systems raises its own, even TypeErrors

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from remask.models import Backbone
+from remask.models.checkpoints.shipped import lasting_name
 from remask.models.images.edit_rows import EditLayout, EditRow, SourceIn
 from remask.models.images.tokenizer import ImageTokenizer
 from remask.models.images.tokenizer_folder import load_tokenizer, tokenizer_fingerprint
@@ -27,7 +28,6 @@ from remask.pipeline.edits.pair import split_words
 from remask.pipeline.edits.text import PublishedText, WordText
 from remask.pipeline.format.examples import Examples, Vocabulary, pad
 from remask.pipeline.runtime.places import PLACE
-from remask.pipeline.runtime.storage import absolute
 
 MAX_PAIRS = 64
 """Pairs held in memory as pixels while examples are made."""
@@ -46,7 +46,7 @@ class ImageEditSource:
     kind: Literal["image_edit"] = "image_edit"
     pairs: ShapePairs | EmojiPairs | FilePairs
     tokenizer: str = field(metadata=PLACE)
-    """Folder of the image tokeniser."""
+    """Folder of the image tokeniser, or its name on the hub: `hf:owner/name@revision`."""
     text: WordText | PublishedText = field(default_factory=WordText)
     source_in: SourceIn = "canvas"
     """Place of the source picture: in the `canvas`, to be revised into the target, or in the
@@ -72,7 +72,7 @@ class ImageEditSource:
     def with_absolute_paths(self) -> "ImageEditSource":
         return replace(
             self,
-            tokenizer=absolute(self.tokenizer),
+            tokenizer=lasting_name(self.tokenizer),
             text=self.text.with_absolute_paths(),
             pairs=self.pairs.with_absolute_paths(),
         )

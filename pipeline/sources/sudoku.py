@@ -46,8 +46,8 @@ class SudokuSource:
     held_out_share: Annotated[float, Range("[0.01, 0.99]")] = 0.2
     """Share of all boards that is held out of training."""
     file: str | None = field(default=None, metadata=PLACE)
-    """File of solved boards, a line of digits each, to use unchanged. By default boards are
-    generated."""
+    """File of solved boards, a line of digits each, to use unchanged: a path, a URI, or
+    `hf:owner/name/FILE` on the hub. By default boards are generated."""
     clues: tuple[int, int] | None = None
     """Range of the number of clues of puzzles with one solution; a puzzle has more if none of its
     clues can be removed. By default rows are boards without clues."""

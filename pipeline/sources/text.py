@@ -9,11 +9,11 @@ import hashlib
 import re
 import string
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 
+from remask.models.checkpoints.hub_name import data_stem
 from remask.models.ranges import Range, check_fields
 from remask.models.text.prompts import TextTokenizer, load_tokenizer
 from remask.pipeline.benchmarks.training import (
@@ -24,7 +24,7 @@ from remask.pipeline.benchmarks.training import (
 )
 from remask.pipeline.checkers import Checker
 from remask.pipeline.format.examples import Examples, Vocabulary, hash_share, pad
-from remask.pipeline.runtime.data_files import is_data_file, load_files, load_from_hub
+from remask.pipeline.runtime.data_files import load_files, load_from_hub, local_files
 from remask.pipeline.runtime.places import PLACE
 from remask.pipeline.runtime.storage import absolute_if_here, file_hash
 from remask.pipeline.sources.text_checker import CHECKED, BenchmarkChecker
@@ -36,9 +36,10 @@ class TextSource:
 
     kind: Literal["text"] = "text"
     data: str = field(metadata=PLACE)
-    """A file (.jsonl, .json, .csv, .parquet) or the name of a data set on the hub."""
+    """A file (.jsonl, .json, .csv, .parquet) or a data set on the hub: `hf:owner/name@revision`, or
+    a name that `datasets` loads."""
     tokenizer: str = field(metadata=PLACE)
-    """Folder or hub name of a Hugging Face tokenizer."""
+    """Folder of a Hugging Face tokenizer, or its hub name: `hf:owner/name@revision`."""
     benchmark: Benchmark | None = None
     """Read the data as this benchmark. Its records have the fields `prompt` and `response` in the
     wording of the benchmark's suite, with or without `chat`. From MBPP only the part that the suite
@@ -88,18 +89,17 @@ class TextSource:
 
     def with_absolute_paths(self) -> "TextSource":
         """The same source with absolute paths; hub names stay."""
-        data, tokenizer = absolute_if_here(self.data), absolute_if_here(self.tokenizer)
+        data, tokenizer = absolute_if_here(self.data, "dataset"), absolute_if_here(self.tokenizer)
         return replace(self, data=data, tokenizer=tokenizer)
 
     def data_hash(self) -> str:
-        """Hash of a benchmark's records and templates, or of the file's bytes; for other data sets
-        on the hub, their fingerprint in `datasets`."""
+        """Hash of a benchmark's records and templates, or of the files' bytes; for data sets that
+        `datasets` finds on the hub, their fingerprint there."""
         if self.benchmark:
             content = repr((self._templates, self._records()))
             return hashlib.sha256(content.encode()).hexdigest()[:16]
-        if is_data_file(self.data):
-            return file_hash(self.data)
-        return self._records()._fingerprint
+        files = local_files(self.data, self.subset)
+        return "-".join(map(file_hash, files)) if files else self._records()._fingerprint
 
     def vocabulary(self) -> Vocabulary:
         tokenizer = self._tokenizer()
@@ -141,7 +141,7 @@ class TextSource:
             if encoded is None:
                 skipped += 1
                 continue
-            ids.append(f"{Path(self.data).stem}-{self.subset}-{number:09d}")  # see `_number`
+            ids.append(f"{data_stem(self.data)}-{self.subset}-{number:09d}")  # see `_number`
             prompts.append(len(encoded[0]))
             rows.append(np.array(encoded[0] + encoded[1]))
         target, lengths = pad(rows, vocabulary.dtype)
@@ -234,4 +234,5 @@ def _fields(template: str) -> list[str]:
 
 @functools.lru_cache(maxsize=2)
 def _load(data: str, subset: str) -> Any:
-    return load_files([data], subset, data) if is_data_file(data) else load_from_hub(data, subset)
+    files = local_files(data, subset)
+    return load_files(files, subset, data) if files else load_from_hub(data, subset)

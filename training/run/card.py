@@ -2,6 +2,8 @@
 
 import json
 
+from remask.models.checkpoints.hub_name import is_hub_name
+from remask.models.checkpoints.shipped import is_shipped
 from remask.pipeline.runtime.provenance import provenance
 from remask.training.objective import OBJECTIVES
 from remask.training.plan import TrainingPlan
@@ -20,7 +22,7 @@ def model_card(plan: TrainingPlan, state: State, scores: dict[str, float] | None
         "steps": f"{state.step:,} of {plan.steps:,}",
         "rows seen": f"{state.step * recipe.batch_size:,}",
         "data": "; ".join(_data(plan)),
-        "started from": plan.start or "random weights",
+        "started from": _start(plan),
     }
     parts[-1] += "".join(f"\n| {name} | {value} |" for name, value in facts.items())
     if scores:
@@ -33,6 +35,14 @@ def model_card(plan: TrainingPlan, state: State, scores: dict[str, float] | None
         f"```json\n{json.dumps(provenance(), indent=2)}\n```",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _start(plan: TrainingPlan) -> str:
+    """Fingerprint of the checkpoint that the run started from, with its name if it is public."""
+    if plan.start is None:
+        return "random weights"
+    name = plan.recipe.start or ""
+    return f"{name}, {plan.start}" if is_hub_name(name) or is_shipped(name) else plan.start
 
 
 def _data(plan: TrainingPlan) -> list[str]:
