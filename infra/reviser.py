@@ -28,11 +28,14 @@ from remask.models.checkpoints.shipped import is_shipped, shipped_names
 from remask.models.config import from_mapping
 from remask.models.decoding import POLICIES
 from remask.models.ranges import Range, check_fields
+from remask.pipeline.inputs.image_edit import EditReader
 from remask.pipeline.inputs.reader import Kind, Reader, Start
 from remask.pipeline.inputs.registry import open_reader
 
 MAX_STEPS = 32
 """Default limit of steps."""
+FILL_STEPS = 16
+"""Default limit of steps in which an empty canvas is filled."""
 PACE = 0.5
 """Share of the steps over which the printed rule spreads its reveals where all is masked."""
 SHIPPED: dict[str, str] = {"sudoku": "sudoku", "text": "sums", "image_edit": "emoji"}
@@ -144,6 +147,8 @@ class Reviser:
 
     def plan(self, start: Start, options: Options) -> tuple[Policy, int, list[str]]:
         """The policy for a start, its limit of steps, and notes for people."""
+        if isinstance(self.reader, EditReader) and self.reader.source.source_in == "prompt":
+            return self._plan_filling(options)
         if options.policy != RevisionPolicy.name:
             policy = from_mapping(POLICIES[options.policy], {}, options.policy)
             return policy, options.max_steps or MAX_STEPS, []
@@ -154,17 +159,27 @@ class Reviser:
             settings = {k: x for k, x in settings.items() if k not in REVEALS}
             settings["reveal_within"] = options.pace
         policy: RevisionPolicy = from_mapping(RevisionPolicy, settings, "revision settings")
-        if start.is_blank and self.kind != "sudoku" and policy.reveals_all(max_steps):
-            if options.pace is None:
-                policy = dataclasses.replace(policy, reveal_within=PACE)
+        spreads = start.is_blank and self.kind != "sudoku" and options.pace is None
+        if spreads and policy.reveals_all(max_steps):
+            policy = dataclasses.replace(policy, reveal_within=PACE)
         return policy, max_steps, notes
+
+    @staticmethod
+    def _plan_filling(options: Options) -> tuple[Policy, int, list[str]]:
+        """The policy for an empty canvas, which a model that does not revise fills in."""
+        if options.margin is not None or options.pace is not None:
+            raise ValueError("this model fills an empty canvas, which takes no margin and no pace")
+        name = "absorbing" if options.policy == RevisionPolicy.name else options.policy
+        policy = from_mapping(POLICIES[name], {}, name)
+        note = f"this model fills an empty canvas, by policy {name}"
+        return policy, options.max_steps or FILL_STEPS, [note]
 
     def _tuned_settings(
         self, start: Start, options: Options
     ) -> tuple[dict[str, Any], int, list[str]]:
         """Settings that were tuned for such a start within the limit of steps, if there are any."""
         limit = options.max_steps or MAX_STEPS
-        begins = "blank" if start.is_blank else "given"
+        begins = "blank" if start.is_blank and self.kind != "sudoku" else "given"
         if self.tuned is None or self.tuned.start != begins:
             return {}, limit, []
         choice = self.tuned.within(limit)
@@ -199,8 +214,8 @@ def open_reviser(checkpoint: str | None = None, kind: str | None = None) -> Revi
     reader = open_reader(checkpoint, backbone)
     if kind is not None and reader.kind != kind:
         raise ValueError(
-            f"{checkpoint} takes {reader.kind} inputs, not {kind}; name another checkpoint, or leave "
-            f"--checkpoint out for the shipped one"
+            f"{checkpoint} takes inputs of kind {reader.kind}, not {kind}; name another "
+            "checkpoint, or none for the shipped one"
         )
     return Reviser(_name_of(checkpoint), backbone, reader, read_decoding(checkpoint))
 
