@@ -130,7 +130,7 @@ def main(argv: list[str] | None = None) -> None:
         edit = edit_picture(backbone, edits, file, arguments.instruction, decoder)
         for path, picture in ((arguments.output, edit.picture), (arguments.mask, edit.mask)):
             if path is not None:
-                _write(path, picture)
+                write_png(path, to_png(picture))
     except (CheckpointError, ValueError) as error:
         fail("remask edit", 2, error)
     except StorageError as error:

@@ -81,10 +81,10 @@ def _lines(inputs: Sequence[str]) -> Iterator[tuple[str, str]]:
             try:
                 yield from _numbered(given, Path(given).read_bytes().splitlines())
             except (OSError, ValueError) as error:  # not UTF-8, or not a path
-                raise ValueError(f"cannot read requests from {given}: {error}") from error
+                raise ValueError(f"cannot read boards from {given}: {error}") from error
         elif not _is_request(given):
             raise ValueError(
-                f"there is no file {given}, a board is 81 or 16 digits, 0 or . for a blank, and a "
+                f"there is no file {given}, and a board is 81 or 16 digits, 0 or . for a blank; a "
                 "prompt is given by --prompt"
             )
         else:

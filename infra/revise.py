@@ -220,7 +220,8 @@ def _show(record: Record, arguments: argparse.Namespace, said: set[str]) -> None
         show_pictures(console, record)
     else:
         show_text(console, record)
-        console.print(f"{summary(record)}; {LEGEND}", style="dim")
+        console.print(summary(record))
+        console.print(LEGEND, style="dim")
 
 
 def outcome(revision: Revision, row: int) -> str:

@@ -7,7 +7,7 @@
 MASK that was there before is ▒.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from rich.columns import Columns
@@ -32,7 +32,7 @@ def show_text(console: Console, record: Record) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, style="dim")
     table.add_column(overflow="fold")
-    for number, step in enumerate(record.steps):
+    for number in range(len(record.steps)):
         table.add_row(step_name(number), text_step(record.steps, number))
     console.print(table)
 
@@ -94,7 +94,7 @@ def _length(step: Step) -> int:
     return min(len(step.cells), busy[-1] + 2 if busy else 1)
 
 
-def _joined(cells: "Sequence[str] | object") -> str:
+def _joined(cells: Iterable[str]) -> str:
     """Cells as one text in a line: MASK, line ends and control characters as signs."""
-    words = [MASK_SIGN if x == MASK_CELL else x for x in cells]  # pyright: ignore
+    words = (MASK_SIGN if x == MASK_CELL else x for x in cells)
     return visible("".join(words).replace("\n", "⏎"))
