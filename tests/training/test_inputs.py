@@ -103,7 +103,7 @@ def test_rounds_alone_describe_their_source(tmp_path):
 
 
 def test_a_trained_model_is_opened_without_its_data(data, tmp_path):
-    plan = make_plan(recipe_for(data), World(rank=0, size=1))
+    plan = make_plan(recipe_for(data), World.from_environment())
     save_model(create(LLADA), tmp_path / "model", None, "# card", plan)
     shutil.rmtree(data)
     reviser = open_reviser(str(tmp_path / "model"))
