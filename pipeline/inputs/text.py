@@ -24,6 +24,8 @@ from remask.pipeline.inputs.reader import END_CELL, MASK_CELL, Start, check_requ
 
 MASK_SIGN = "▒"
 """How people may write MASK in a draft, whatever its token is called."""
+MAX_LENGTH = 1 << 20
+"""Limit on the tokens of a row."""
 ROOM = 64
 """Tokens of a response that is written from nothing, unless the row's length is fixed."""
 MAX_ROOM = 4096
@@ -44,7 +46,7 @@ class TextInputs:
     """Template that the responses were written by; a draft is used as it is."""
     chat: bool = False
     """Apply the tokenizer's chat template."""
-    max_length: Annotated[int, Range("[2, 2^20]")] = 1 << 20
+    max_length: Annotated[int, Range("[2, 2^20]")] = MAX_LENGTH
     """Tokens of prompt and response together."""
     mask_token: str | None = None
     append_eos: bool = True
