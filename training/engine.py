@@ -136,9 +136,9 @@ def save_model(
     plan: TrainingPlan,
 ) -> None:
     """Write the model, or its adapter if only that was trained."""
-    recipe = plan.recipe
+    recipe, (inputs, _) = plan.recipe, plan.inputs
     if not (recipe.lora and recipe.start and has_adapter(backbone)):
-        return save(backbone, path, tensors=weights, card=card)
+        return save(backbone, path, tensors=weights, card=card, inputs=inputs)
     settings = AdapterSettings(
         base=lasting_name(recipe.start),
         base_fingerprint=plan.start or "",
@@ -147,7 +147,12 @@ def save_model(
         history=backbone.history,
     )
     return save_adapter(
-        backbone, path, settings, tensors=dict(weights) if weights else None, card=card
+        backbone,
+        path,
+        settings,
+        tensors=dict(weights) if weights else None,
+        card=card,
+        inputs=inputs,
     )
 
 

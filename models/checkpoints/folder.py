@@ -10,7 +10,7 @@ import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
@@ -61,7 +61,7 @@ def atomic_folder(path: str | os.PathLike[str], names: Sequence[str]) -> Iterato
 
     Args:
         path: The folder. An existing one is replaced if it holds files of these names only.
-        names: Names of all files that may be written.
+        names: Names of all files that may be written, relative to the folder.
     """
     check_replaceable(path, names)
     folder = Path(path).resolve()
@@ -97,12 +97,22 @@ def check_replaceable(path: str | os.PathLike[str], names: Sequence[str]) -> Non
     if folder.is_dir():
         own = {*names, SUMS}
         own |= {_aside(name) for name in own}  # left by a writer that was killed
-        others = sorted(x.name for x in folder.iterdir() if x.name not in own)
+        others = sorted(x for x in _contents(folder, own) if x not in own)
     if others:
         raise CheckpointError(
             f"{folder} holds more than a checkpoint ({', '.join(others[:3])}); choose another "
             "folder"
         )
+
+
+def _contents(folder: Path, own: Collection[str]) -> Iterator[str]:
+    """Relative paths of what a folder holds; it looks into subfolders only where `own` does."""
+    inner = {name.partition("/")[0] for name in own if "/" in name}
+    for path in folder.iterdir():
+        if path.name in inner and path.is_dir():
+            yield from (f"{path.name}/{x.name}" for x in path.iterdir())
+        else:
+            yield path.name
 
 
 def check_inside(name: object) -> str:
@@ -159,11 +169,11 @@ def flush(path: StrPath) -> None:
         os.close(descriptor)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that a kill at any time leaves either the old or the new text."""
+def write_atomically(path: Path, data: str | bytes) -> None:
+    """Write a file so that a kill at any time leaves either the old or the new content."""
     partial = path.with_name(_aside(path.name))
     try:
-        partial.write_text(text)
+        partial.write_bytes(data.encode() if isinstance(data, str) else data)
         flush(partial)
         partial.replace(path)
     finally:
@@ -171,11 +181,11 @@ def write_atomically(path: Path, text: str) -> None:
     flush(path.parent)
 
 
-def write_sealed(path: Path, text: str) -> Path:
+def write_sealed(path: Path, data: str | bytes) -> Path:
     """Write a file into a checkpoint's folder, and its checksum into SHA256SUMS if there is one.
 
-    A kill at any time leaves the old or the new text, and no checksum that does not match: the old
-    one is removed before the text changes.
+    A kill at any time leaves the old or the new content, and no checksum that does not match: the
+    old one is removed before the content changes.
     """
     sums = path.parent / SUMS
     lines = []
@@ -183,7 +193,7 @@ def write_sealed(path: Path, text: str) -> Path:
         lines = [line for line in _sum_lines(path.parent) if _named(line) != path.name]
         if len(lines) < len(_sum_lines(path.parent)):
             write_atomically(sums, "".join(f"{line}\n" for line in lines))
-    write_atomically(path, text)
+    write_atomically(path, data)
     if sums.is_file():
         lines.append(f"{_sha256(path)}  {path.name}")
         write_atomically(sums, "".join(f"{line}\n" for line in sorted(lines, key=_named)))
@@ -204,10 +214,12 @@ def _named(line: str) -> str:
 
 
 def _seal(folder: Path) -> None:
-    paths = sorted(folder.iterdir())
+    inside = sorted(folder.rglob("*"))
+    paths = [x for x in inside if x.is_file()]
     sums = zip(sha256_of(paths), paths, strict=True)
-    (folder / SUMS).write_text("".join(f"{x}  {path.name}\n" for x, path in sums))
-    for path in (*paths, folder / SUMS, folder):
+    lines = (f"{x}  {path.relative_to(folder).as_posix()}\n" for x, path in sums)
+    (folder / SUMS).write_text("".join(lines))
+    for path in (*inside, folder / SUMS, folder):
         flush(path)
 
 
