@@ -6,10 +6,9 @@ value is checked here before it reaches the page.
 
 import base64
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
-Layout = Literal["grid", "text"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,9 +60,8 @@ class PlayerSample:
     sample_id: str
     note: str = ""
     """A few words beside the sample's id, such as how the decode ended."""
-    layout: Layout = "grid"
-    """A grid of `columns`, or running text of tokens."""
-    columns: int = 1
+    columns: int | None = None
+    """Cells of a row. Without it, cells are tokens of running text."""
     states: list[list[int]]
     """The token of every cell in reading order, state by state; 0 is MASK. Only an answer may have
     none, which keeps it out of the player."""
@@ -85,8 +83,8 @@ class PlayerSample:
     """The sample in the gallery; without pictures or an answer, it is in the player alone."""
 
     def __post_init__(self) -> None:
-        if self.layout not in get_args(Layout) or not _is_count(self.columns):
-            raise ValueError(f"sample {self.sample_id!r} needs columns or running text")
+        if self.columns is not None and not _is_count(self.columns):
+            raise ValueError(f"sample {self.sample_id!r} needs columns, got {self.columns!r}")
         if self.states == [] and self.answer is not None and self.solution is None:
             return
         if not self.states or not self.states[0]:

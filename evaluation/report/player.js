@@ -4,7 +4,8 @@
 //
 // A sample has `states`, the tokens of every state with 0 for MASK, and optionally `symbols` (what
 // tokens are called), `columns` (without, cells flow like words), `box`, `solution` or `broken`
-// (cells that break a rule, by state), `state_pictures`, `p_mask` (by state) and `editable`.
+// (cells that break a rule, by state), `state_pictures`, `p_mask` (by state), `editable` and `steps`
+// (the number of the step after which each state stood).
 
 const element = (tag, className, text) => {
   const made = document.createElement(tag);
@@ -80,7 +81,9 @@ function makeView(board, status, reading) {
     const kinds = ["masked", "remasked", "revealed", "wrong", "fixed"].filter((kind) => seen[kind]);
     cell.className = ["cell", cell.dataset.box, ...kinds].join(" ").replace(/\s+/g, " ").trim();
     const isPicture = Boolean(sample.state_pictures);  // the picture shows the token, its number means nothing
-    const parts = [element("span", "digit", seen.masked ? "·" : isPicture ? "" : visible(named(seen.now)))];
+    const isPlain = !sample.columns && !seen.revealed;  // of running text, only what changes needs marks
+    const written = (token) => (isPicture ? "" : isPlain ? named(token) : visible(named(token)));
+    const parts = [element("span", "digit", seen.masked ? "·" : written(seen.now))];
     if (seen.remasked) {
       parts.push(element("span", "was", isPicture ? "−" : `−${visible(named(seen.before))}`));
     }
@@ -91,6 +94,8 @@ function makeView(board, status, reading) {
       bar.style.width = `${100 * seen.doubt}%`;
       parts.push(bar);
     }
+    const isBreak = !sample.columns && seen.revealed && /^\s*\n\s*$/.test(named(seen.now));
+    if (isBreak) parts.push(element("br"));
     cell.replaceChildren(...parts);
     cell.setAttribute("aria-label", describe(i, seen));
   }
@@ -131,7 +136,8 @@ function makeView(board, status, reading) {
     if (masked) said.push(`${masked} masked`);
     if (!wrong && !masked && sample.solution) said.push(sample.state_pictures ? "as the target" : "solved");
     if (!wrong && !masked && sample.broken) said.push("valid");
-    return `step ${step} of ${last}${said.length ? `: ${said.join(", ")}` : ""}`;
+    const number = (k) => (sample.steps ? sample.steps[k] : k);
+    return `step ${number(step)} of ${number(last)}${said.length ? `: ${said.join(", ")}` : ""}`;
   }
 
   // Marks a cell and says what the model thinks of it; -1 marks none.

@@ -4,8 +4,8 @@
   const data = document.getElementById("showcase");
   if (!data) return;
   const runs = JSON.parse(data.textContent);
-  const [section, runChoice, sampleChoice] =
-    ["player", "run", "sample"].map((id) => document.getElementById(id));
+  const find = (id) => document.getElementById(id);
+  const [section, runChoice, sampleChoice] = ["player", "run", "sample"].map(find);
   const player = makePlayer(section);
   let sample;
 
@@ -45,6 +45,17 @@
   function chooseSample() {
     sample = runs[runChoice.value].samples[sampleChoice.value];
     player.load([sample]);
+    const answer = sample.answer;
+    for (const id of ["asked", "verdict"]) find(id).hidden = !answer;
+    section.classList.toggle("prose", !sample.columns);
+    section.classList.toggle("judged", Boolean(sample.solution));
+    if (!answer) return;
+    find("prompt").textContent = answer.prompt;
+    const said = [answer.is_right ? "✓ right" : "✗ wrong", answer.detail];
+    if (answer.found && !answer.found.includes("\n")) said.push(`answer found: ${answer.found}`);
+    if (answer.expected) said.push(`expected: ${answer.expected}`);
+    find("verdict").textContent = `In the end: ${said.filter(Boolean).join(", ")}`;
+    find("verdict").classList.toggle("is-wrong", !answer.is_right);
   }
 
   runChoice.addEventListener("change", chooseRun);

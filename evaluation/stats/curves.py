@@ -51,7 +51,8 @@ def make_charts(
         labels: The label of each run. Defaults to those of `run_labels`.
     """
     labels = run_labels(scores) if labels is None else labels
-    return [*_across_runs(scores, curves), *_within_runs(scores, labels)]
+    within = sorted(_within_runs(scores, labels), key=lambda chart: chart.is_calibration)
+    return [*_across_runs(scores, curves), *within]
 
 
 def _across_runs(scores: pl.DataFrame, curves: Sequence[CurveConfig]) -> list[Chart]:
@@ -90,7 +91,8 @@ def _within_runs(scores: pl.DataFrame, labels: Mapping[RunName, str]) -> list[Ch
         ):
             name = (str(suite), str(checkpoint), str(decoder))
             lines += _lines(label_of(labels, name), run)
-        charts.append(Chart(str(suite), str(metric), str(by), part["unit"][0], tuple(lines)))
+        if any(len(line.points) > 1 for line in lines):
+            charts.append(Chart(str(suite), str(metric), str(by), part["unit"][0], tuple(lines)))
     return charts
 
 

@@ -56,6 +56,8 @@ class Headline:
     bars: tuple[Bar, ...]
     ceiling: ScoreEstimate | None
     ceiling_text: str
+    runs: tuple[RunName, ...]
+    """The runs of the picture."""
     answer: RunName | None
     """The run that the question is about."""
 
@@ -151,7 +153,7 @@ def _compare(
             pl.col("checkpoint") == own.checkpoint, pl.col("decoder") == own.decoder
         )
         before, ceiling = (
-            combine(run.filter(pl.col("metric") == name))
+            combine(run.filter(pl.col("metric") == name)) if name else None
             for name in (outcome.before, outcome.ceiling)
         )
     values = [x.value for x in (*measured.values(), before, ceiling) if x]
@@ -189,6 +191,11 @@ def _compare(
         bars=tuple(bars),
         ceiling=ceiling,
         ceiling_text=top,
+        runs=tuple(
+            (suite, row.checkpoint, row.decoder)
+            for row in rows
+            if row.checkpoint is not None and row.decoder is not None
+        ),
         answer=None if own.checkpoint is None else (suite, own.checkpoint, own.decoder or ""),
     )
 

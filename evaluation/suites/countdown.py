@@ -168,7 +168,6 @@ class CountdownSuite:
         return PlayerSample(
             sample_id=str(sample["sample_id"]),
             note=str(sample.get("note") or ""),
-            layout="text",
             symbols=sample["symbols"],
             states=sample["states"],
             answer=answer,

@@ -67,7 +67,6 @@ class ImageEditSuite:
         samples="edits",
         success="succeed",
         before=AS_GIVEN,
-        before_label="source left as it is",
     )
 
     edits: ImageEditSource

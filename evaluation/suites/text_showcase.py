@@ -69,7 +69,6 @@ def read_answer(sample: dict[str, Any]) -> PlayerSample | None:
     return PlayerSample(
         sample_id=str(sample["sample_id"]),
         note=str(sample.get("note") or ""),
-        layout="text",
         states=sample.get("states", []),
         symbols=sample.get("symbols"),
         steps=sample.get("steps"),
