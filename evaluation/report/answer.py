@@ -5,20 +5,21 @@ size.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from remask.evaluation.report.figures import nice_ticks
 from remask.evaluation.report.templates import render_template
-from remask.evaluation.stats.headline import Bar, Headline
+from remask.evaluation.stats.headline import Headline
+from remask.evaluation.stats.verdict import Bar
 
 VERDICTS = {"yes": "Yes.", "no": "No.", "unclear": "Not clearly."}
 QUESTION, STATEMENT = "Did revision help?", "What revision reached"
 MEANINGS = {
-    "yes": "Yes means that its 95% interval lies above all others shown.",
-    "no": "No means that another 95% interval lies above its own.",
+    "yes": "Yes means that its 95% interval lies above all those it is compared with.",
+    "no": "No means that the 95% interval of another lies above its own.",
     "unclear": "Not clearly means that its 95% interval overlaps another.",
 }
 
@@ -76,7 +77,7 @@ def _largest(headline: Headline, scale: int) -> float:
     return max(0.0, *values)
 
 
-def _drawn(bar: Bar, place, scale: int) -> DrawnBar:
+def _drawn(bar: Bar, place: Callable[[float], float], scale: int) -> DrawnBar:
     quoted = place(bar.quoted) if math.isfinite(bar.quoted) else None
     if bar.estimate is None:
         return DrawnBar(bar, 0, 0, 0, quoted)

@@ -57,6 +57,31 @@ def test_a_run_that_is_told_what_is_wrong_is_no_rival():
     assert "TOLD" not in said(made)
 
 
+def test_a_canvas_filled_in_by_two_phases_does_not_revise():
+    fill = {("sudoku", "base", "fill"): {"policy": "two_phase", "start": "blank"}}
+    rows = figures(base=0.3, rm=0.9)
+    made = make_headline(frame(*rows), None, [table("base", "rm")], SETTINGS | fill)
+    assert [bar.role for bar in made.bars] == ["other", "answer"]
+
+
+def test_published_figures_alone_have_no_bar_and_are_no_rival():
+    paper = RowConfig(label="paper", quoted=(93.4,))
+    config = HeadlineConfig(suite="sudoku", rows=(paper, *table("base", "rm").rows))
+    made = headline(figures(base=0.3, rm=0.9), [table("base", "rm")], config)
+    assert (made.bars[0].quoted, made.bars[0].text) == (93.4, "")
+    assert "paper" not in said(made)
+
+
+def test_a_long_picture_keeps_the_run_in_question_and_all_rivals_count():
+    names = [f"m{i:02}" for i in range(20)]
+    settings = {("sudoku", x, "fill"): FILL for x in names} | SETTINGS
+    rows = figures(**dict.fromkeys(names[:-1], 0.3), m19=0.95, rm=0.9)
+    made = make_headline(frame(*rows), None, [table(*names, "rm")], settings)
+    assert len(made.bars) == 12
+    assert made.bars[-1].label == "RM"
+    assert made.verdict == "no"
+
+
 def test_without_anything_to_compare_with_there_is_no_verdict():
     made = headline(figures(rm=0.9), [table("rm")])
     assert made.verdict is None

@@ -153,7 +153,8 @@ def test_all_runs_show_the_first_questions_and_right_ones_put_right(suite):
 
     rows = [
         row("first", False, False, 0), row("second", True, True, 0), row("kept", True, True, 9),
-        row("repaired", True, False, 1), row("broken", False, True, 3), row("idle", False, False, 0),
+        row("repaired", True, False, 1), row("broken", False, True, 3),
+        row("idle", False, False, 0),
     ]  # fmt: skip
     names = [row["name"] for row in choose(rows)]
     assert names == ["first", "second", "repaired", "kept", "broken", "idle"]
