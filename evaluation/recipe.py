@@ -1,4 +1,4 @@
-"""Evaluation recipes: suites, checkpoints and decoders, and the tables and curves to report."""
+"""Evaluation recipes: suites, checkpoints and decoders, and what the report shows of them."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -73,6 +73,26 @@ class CurveConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HeadlineConfig:
+    """The figure that opens the report: did revision help?"""
+
+    suite: str
+    metric: str | None = None
+    """Defaults to the suite's main figure."""
+    rows: tuple[RowConfig, ...] = ()
+    """Runs to show, in the order of the bars; the last one that revises what it is given is
+    compared with the others. Quoted figures are one each. Defaults to the rows of the first table
+    of this suite."""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if row.quoted is not None and len(row.quoted) != 1:
+                raise ValueError(
+                    f"headline: row {row.label!r} quotes {len(row.quoted)} figures for one metric"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvalRunConfig:
     """How to run; nothing here has an effect on the results."""
 
@@ -92,6 +112,9 @@ class EvalRunConfig:
 class EvalRecipe:
     """From checkpoints to scores."""
 
+    title: str = ""
+    """Heading of the report. Defaults to the first sentence of the recipe's opening comment, or to
+    the file's name."""
     output: str
     """Folder of predictions and scores: any fsspec URI."""
     suites: dict[str, Any]
@@ -101,6 +124,8 @@ class EvalRecipe:
     decoders: dict[str, Decoder] = field(default_factory=lambda: {"rm": Decoder()})
     runs: tuple[RunSelection, ...] = (RunSelection(),)
     """Combinations to run. Defaults to every suite with every checkpoint and decoder."""
+    headline: HeadlineConfig | None = None
+    """What opens the report. Defaults to the first table's suite and rows."""
     tables: tuple[TableConfig, ...] = ()
     """Tables of the report. Defaults to one table per suite with all its runs."""
     curves: tuple[CurveConfig, ...] = ()
@@ -126,9 +151,10 @@ class EvalRecipe:
             for line in curve.lines:
                 _check_known("checkpoints", (line.checkpoint,), self.checkpoints)
                 _check_known("decoders", line.decoders, self.decoders)
-        for table in self.tables:
-            _check_known("suites", (table.suite,), self.suites)
-            for row in table.rows:
+        headlines = () if self.headline is None else (self.headline,)
+        for shown in (*headlines, *self.tables):
+            _check_known("suites", (shown.suite,), self.suites)
+            for row in shown.rows:
                 if row.checkpoint is not None and row.decoder is not None:
                     _check_known("checkpoints", (row.checkpoint,), self.checkpoints)
                     _check_known("decoders", (row.decoder,), self.decoders)

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from remask.evaluation.suite import Suite
+from remask.evaluation.suite import Outcome, Suite
 from remask.models.config import from_mapping
 
 SUITES: dict[str, str] = {
@@ -30,6 +30,11 @@ def find_suite(kind: str) -> type[Suite] | None:
         return None
     module, _, name = SUITES[kind].partition(":")
     return getattr(importlib.import_module(module), name)
+
+
+def find_outcome(kind: str) -> Outcome | None:
+    """The figures that say whether revision helped; None if the suite does not name them."""
+    return getattr(find_suite(kind), "outcome", None)
 
 
 def make_suite(values: Any, where: str) -> Suite:

@@ -39,11 +39,29 @@ class Score:
     at: float | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Which figures of a suite say whether revision helped; they open the report."""
+
+    metric: str
+    """The share of samples that end right, or another main figure."""
+    samples: str
+    """What a sample is called, in the plural."""
+    success: str
+    """What is said of the share, like `are solved`; `82 % of 500 boards are solved`."""
+    before: str | None = None
+    """The same figure without revision, from the same decode. Defaults to none."""
+    before_label: str = "as given"
+    ceiling: str | None = None
+    """The same figure of the best possible reviser. Defaults to none."""
+
+
 class Suite(Protocol):
     """A benchmark. Implementations are frozen dataclasses, named in `registry.py`.
 
     An implementation with a `PRESETS` class variable takes the key `preset` in recipes
-    (`models/config.py`).
+    (`models/config.py`); one with an `outcome` class variable, an `Outcome`, says which of its
+    figures the report opens with. Without one, it is the first metric of the first table.
     """
 
     kind: ClassVar[str]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from remask.evaluation.decode.text_path import TextPath, make_path
 from remask.evaluation.decoder import TUNED, Decoder
 from remask.models import Backbone, Revision
 
@@ -41,6 +42,10 @@ class Answer:
     """MASKs that a closing pass revealed all at once."""
     states: list[list[int]]
     """The answer after each of the requested numbers of forward passes; it may contain MASKs."""
+    first_written: list[int]
+    """The token first revealed at each position."""
+    path: TextPath
+    """States on the way to the answer."""
 
 
 def generate(
@@ -142,12 +147,15 @@ def _read(
         name: getattr(revision.stats, name).tolist()
         for name in ("forward_passes", "remasked", "revealed", "left_masked")
     }
+    ends = revision.stats.steps.tolist()
     return [
         Answer(
             ids=states[-1, row].tolist(),
             replaced=int(is_replaced[row].sum()),
             restored=int((was_remasked[row] & ~is_replaced[row]).sum()),
             states=[states[min(p, steps - 1), row].tolist() for p in passes],
+            first_written=first[row].tolist(),
+            path=make_path(states[: ends[row] + 1, row].cpu().numpy(), mask_id),
             **{name: values[row] for name, values in counts.items()},
         )
         for row in range(rows)

@@ -105,6 +105,13 @@ class Paths:
         """Whether each position became a token in each step, [K, B, N]."""
         return (self.states[1:] != 0) & (self.states[:-1] == 0)
 
+    def first_written(self) -> Ints:
+        """The first token that each position showed, [B, N]; MASK if it never showed one."""
+        first = self.states[0].copy()
+        for state in self.states[1:]:
+            first = np.where(first == 0, state, first)
+        return first
+
 
 def replays(paths: Paths) -> tuple[Bools, Bools]:
     """Positions that were re-masked while wrong, and those among them that were later revealed as

@@ -15,7 +15,7 @@ from remask.evaluation.stats.tables import decimals_for, readable, show
 
 WIDTH, HEIGHT = 520, 320
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 12, 46
-COLOURS = 8
+COLOURS = 9
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "5 2 1 2 1 2")
 MARKERS = (
     "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z",  # disc
@@ -26,7 +26,11 @@ MARKERS = (
     "M0 4.6-4.4-3.4h8.8z",  # triangle on its tip
     "M-4.5-2h9v4h-9z",  # bar
 )
-"""The numbers of colours, dashes and markers are coprime, so 280 lines differ pairwise."""
+"""The numbers of colours, dashes and markers are coprime, so 315 lines differ pairwise."""
+SMALL_PART = 0.25
+"""An axis is broken if its values would take less than this part of it."""
+MAX_BANDS = 4
+"""Limit on the lines of a chart with bands; those of more lines cannot be told apart."""
 MAX_MARKERS = 24
 """Limit on the markers of a line; a longer line has a marker at every second point, third, ..."""
 
@@ -40,6 +44,11 @@ class Axis:
     """Coordinate of the first tick; y grows downwards."""
     end: float
     decimals: int
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the axis leaves out a part between zero and its first tick."""
+        return self.ticks[0] > 0
 
     def place(self, value: float) -> float:
         low, high = self.ticks[0], self.ticks[-1]
@@ -69,7 +78,7 @@ class DrawnLine:
     path: str
     """Empty for a single point."""
     band: str
-    """The 95 % intervals; empty if fewer than two points have one."""
+    """The 95 % intervals; empty if fewer than two points have one, or there are many lines."""
     marks: list[PlacedText]
 
 
@@ -82,6 +91,10 @@ class DrawnChart:
     description: str
     rules: str
     axes: str
+    breaks: str
+    """Two strokes across each axis that does not start at zero."""
+    warning: str
+    """The same in words; empty if both axes start at zero."""
     ticks: list[PlacedText]
     x_label: str
     y_label: str
@@ -92,15 +105,21 @@ class DrawnChart:
     lines: list[DrawnLine]
 
 
-def draw_chart(chart: Chart, identity: str) -> Markup:
+def draw_chart(chart: Chart, identity: str, *, has_suites: bool = True) -> Markup:
     """A chart as an HTML figure with its caption and legend.
 
     Args:
         chart: At least one line with a point.
         identity: Prefix of the element ids, unique on the page.
+        has_suites: Whether to name the suite in the caption.
     """
     return render_template(
-        "chart.html", chart=_drawn(chart), identity=identity, width=WIDTH, height=HEIGHT
+        "chart.html",
+        chart=_drawn(chart),
+        identity=identity,
+        has_suites=has_suites,
+        width=WIDTH,
+        height=HEIGHT,
     )
 
 
@@ -139,6 +158,8 @@ def _drawn(chart: Chart) -> DrawnChart:
         suite=chart.suite,
         description=describe(chart),
         rules="".join(f"M{x.start} {y.place(t)}H{x.end}" for t in y.ticks[1:]),
+        breaks=_breaks(x, y),
+        warning=_warning(x, y, chart.unit),
         axes=f"M{x.start} {y.end}V{y.start}H{x.end}{baseline}",
         ticks=[
             *(PlacedText(x.place(t), y.start + 18, x.text(t)) for t in x.ticks),
@@ -149,7 +170,10 @@ def _drawn(chart: Chart) -> DrawnChart:
         middle_x=(x.start + x.end) / 2,
         middle_y=(y.start + y.end) / 2,
         ideal=f"M{x.start} {y.start}L{x.end} {y.end}" if chart.is_calibration else "",
-        lines=[_drawn_line(line, i, x, y, chart.unit) for i, line in enumerate(chart.lines)],
+        lines=[
+            _drawn_line(line, i, x, y, chart.unit, with_band=len(chart.lines) <= MAX_BANDS)
+            for i, line in enumerate(chart.lines)
+        ],
     )
 
 
@@ -162,12 +186,32 @@ def _axes(chart: Chart) -> tuple[Axis, Axis]:
         across, up = nice_ticks(0, 1), nice_ticks(0, scale)
     else:
         whole = all(place.is_integer() for place in places)
-        across = nice_ticks(min(places), max(places), 10, whole)
-        up = nice_ticks(min(heights), max(heights))
+        across = nice_ticks(_base(places), max(places), 10, whole)
+        up = nice_ticks(_base(heights), max(heights))
     return (
         Axis(across, LEFT, WIDTH - RIGHT, _decimals(across)),
         Axis(up, HEIGHT - BOTTOM, TOP, _decimals(up)),
     )
+
+
+def _base(values: Sequence[float]) -> float:
+    """Where an axis starts: at zero, unless the values would take a small part of it."""
+    low, high = min(values), max(values)
+    return 0.0 if low >= 0 and high - low >= SMALL_PART * high else low
+
+
+def _breaks(x: Axis, y: Axis) -> str:
+    across = f"M{x.start + 7} {y.start + 6}l4-12m4 0l-4 12" if x.is_broken else ""
+    up = f"M{x.start - 6} {y.start - 9}l12-4m0 -5l-12 4" if y.is_broken else ""
+    return across + up
+
+
+def _warning(x: Axis, y: Axis, unit: str) -> str:
+    starts = [f"the horizontal axis starts at {x.text(x.ticks[0])}"] if x.is_broken else []
+    if y.is_broken:
+        sign = "%" if unit == "share" else ""
+        starts.append(f"the vertical axis starts at {y.text(y.ticks[0])}{sign}")
+    return " and ".join(starts).capitalize() + "." * bool(starts)
 
 
 def _extent(point: Point) -> tuple[float, ...]:
@@ -181,7 +225,7 @@ def _decimals(ticks: Sequence[float]) -> int:
     return next((n for n in range(6) if all(abs(round(t, n) - t) < 1e-9 for t in ticks)), 6)
 
 
-def _drawn_line(line: Line, i: int, x: Axis, y: Axis, unit: str) -> DrawnLine:
+def _drawn_line(line: Line, i: int, x: Axis, y: Axis, unit: str, *, with_band: bool) -> DrawnLine:
     scale = _scale(unit)
     places = [(x.place(p.at), y.place(scale * p.estimate.value)) for p in line.points]
     every = math.ceil(len(places) / MAX_MARKERS) or 1
@@ -191,7 +235,7 @@ def _drawn_line(line: Line, i: int, x: Axis, y: Axis, unit: str) -> DrawnLine:
         dash=DASHES[i % len(DASHES)],
         marker=MARKERS[i % len(MARKERS)],
         path="M" + "L".join(f"{px} {py}" for px, py in places) if len(places) > 1 else "",
-        band=_band(line.points, x, y, scale),
+        band=_band(line.points, x, y, scale) if with_band else "",
         marks=[
             PlacedText(px, py, f"{line.label}: {_say(point, unit, with_interval=True)}")
             for point, (px, py) in list(zip(line.points, places, strict=True))[::every]

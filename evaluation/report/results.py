@@ -1,6 +1,7 @@
 """The files that `remask eval` writes into a folder, read and checked."""
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -8,8 +9,9 @@ import polars as pl
 import pyarrow as pa
 
 from remask.evaluation.player import PlayerSample
-from remask.evaluation.recipe import CurveConfig, TableConfig
+from remask.evaluation.recipe import CurveConfig, HeadlineConfig, TableConfig
 from remask.evaluation.registry import find_suite
+from remask.evaluation.stats.labels import RunName, label_of, run_labels
 from remask.evaluation.stats.tables import SCORES
 from remask.models.config import from_mapping
 from remask.pipeline.format.tables import read_table
@@ -26,16 +28,15 @@ C = TypeVar("C")
 
 @dataclass(frozen=True)
 class ShownRun:
-    """A run with samples that the report's player can show."""
+    """A run with samples that the report can show."""
 
-    suite: str
-    checkpoint: str
-    decoder: str
+    run: RunName
+    label: str
     samples: tuple[PlayerSample, ...]
 
     @property
-    def name(self) -> str:
-        return f"{self.suite}, {self.checkpoint}, {self.decoder}"
+    def suite(self) -> str:
+        return self.run[0]
 
 
 @dataclass(frozen=True)
@@ -43,16 +44,34 @@ class Evaluation:
     """One folder."""
 
     uri: str
+    title: str
     scores: pl.DataFrame
     """A table of the schema `SCORES`."""
+    headline: HeadlineConfig | None
     tables: tuple[TableConfig, ...]
     curves: tuple[CurveConfig, ...]
+    labels: dict[RunName, str]
+    """What each run is called."""
     recipe: dict[str, Any]
     provenance: dict[str, Any]
     runs: list[dict[str, Any]]
     showcase: list[ShownRun]
     not_shown: list[str]
-    """A sentence for each run whose samples the player cannot show."""
+    """A sentence for each run whose samples the report cannot show."""
+
+    def label(self, run: RunName) -> str:
+        return label_of(self.labels, run)
+
+    @property
+    def settings(self) -> dict[RunName, Any]:
+        """The settings of each run's decoder."""
+        return {run_name(run): run.get("settings") for run in self.runs}
+
+
+def run_name(run: Mapping[str, Any]) -> RunName:
+    """What tells a run apart from the others, from its facts or its entry in the showcase."""
+    suite, checkpoint, decoder = (str(run.get(key, "?")) for key in RUN_KEYS)
+    return suite, checkpoint, decoder
 
 
 def read_evaluation(uri: str) -> Evaluation:
@@ -70,12 +89,19 @@ def read_evaluation(uri: str) -> Evaluation:
         raise _damaged(path, "it must have a recipe, runs and their provenance")
     if not all(isinstance(run, dict) for run in runs):
         raise _damaged(path, "a run must be keys and values")
-    showcase, not_shown = _read_showcase(storage)
+    scores = _read_scores(storage)
+    headline = _read_headline(recipe, path)
+    tables = _read_configs(TableConfig, "tables", recipe, path)
+    labels = run_labels(scores, (*tables, *([headline] if headline else [])))
+    showcase, not_shown = _read_showcase(storage, labels)
     return Evaluation(
         uri=storage.uri,
-        scores=_read_scores(storage),
-        tables=_read_configs(TableConfig, "tables", recipe, path),
+        title=_title(recipe, tables),
+        scores=scores,
+        headline=headline,
+        tables=tables,
         curves=_read_configs(CurveConfig, "curves", recipe, path),
+        labels=labels,
         recipe=recipe,
         provenance=provenance,
         runs=runs,
@@ -84,8 +110,16 @@ def read_evaluation(uri: str) -> Evaluation:
     )
 
 
-def _read_showcase(storage: Storage) -> tuple[list[ShownRun], list[str]]:
-    """The runs that the player can show, and a sentence for each of the others."""
+def _title(recipe: dict[str, Any], tables: Sequence[TableConfig]) -> str:
+    """The recipe's title. Recipes of earlier versions have none, and are named by their first
+    table."""
+    return str(recipe.get("title") or (tables[0].title if tables else "Evaluation"))
+
+
+def _read_showcase(
+    storage: Storage, labels: Mapping[RunName, str]
+) -> tuple[list[ShownRun], list[str]]:
+    """The runs that the report can show, and a sentence for each of the others."""
     if not storage.exists(SHOWCASE_FILE):
         return [], []
     showcase, not_shown = [], []
@@ -93,16 +127,25 @@ def _read_showcase(storage: Storage) -> tuple[list[ShownRun], list[str]]:
         try:
             kind, suite = entry["kind"], find_suite(entry["kind"])
             samples = [suite and suite.player_sample(sample) for sample in entry["samples"]]
-            playable = tuple(sample for sample in samples if sample is not None)
+            shown = tuple(sample for sample in samples if sample is not None)
             suite_name, checkpoint, decoder = (str(entry[key]) for key in RUN_KEYS)
-            run = ShownRun(suite_name, checkpoint, decoder, playable)
+            name = suite_name, checkpoint, decoder
+            run = ShownRun(name, label_of(labels, name), shown)
         except (LookupError, TypeError, ValueError) as error:
             raise _damaged(storage.path(SHOWCASE_FILE), repr(error)) from error
-        if playable:
+        if shown:
             showcase.append(run)
         elif samples:
-            not_shown.append(f"{run.name}: the report has no player for samples of kind {kind}")
+            not_shown.append(
+                f"{run.suite}, {run.label}: the report has no player for samples of kind {kind}"
+            )
     return showcase, not_shown
+
+
+def _read_headline(recipe: dict[str, Any], path: str) -> HeadlineConfig | None:
+    """The headline that a recipe asks for; recipes of earlier versions have none."""
+    section = recipe.get("headline")
+    return None if section is None else from_mapping(HeadlineConfig, section, f"{path}: headline")
 
 
 def _read_configs(kind: type[C], name: str, recipe: dict[str, Any], path: str) -> tuple[C, ...]:

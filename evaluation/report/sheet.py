@@ -45,12 +45,11 @@ def _sheet_row(sample: GallerySample) -> dict[Column, str]:
     shared: dict[Column, str] = {}
     own: dict[Column, str] = {}
     for run in sample.runs:
-        label = run.name.partition(", ")[2]  # without the suite, which the runs have in common
         for picture in run.sample.pictures:
             if picture.sheet_title is not None and picture.is_shared:
                 shared.setdefault(("", picture.sheet_title), picture.png)
             elif picture.sheet_title is not None:
-                own[label, picture.sheet_title or label] = picture.png
+                own[run.label, picture.sheet_title or run.label] = picture.png
     return shared | own
 
 

@@ -1,11 +1,12 @@
 """Curves of scores as plain values: a chart per suite, metric and variable, with a line per run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from remask.evaluation.recipe import CurveConfig, LineConfig
+from remask.evaluation.stats.labels import RunName, label_of, run_labels
 from remask.evaluation.stats.members import ScoreEstimate, combine
 
 PLACE = "place"
@@ -37,14 +38,21 @@ class Chart:
         return self.by.startswith("p(") and self.unit == "share"
 
 
-def make_charts(scores: pl.DataFrame, curves: Sequence[CurveConfig] = ()) -> list[Chart]:
+def make_charts(
+    scores: pl.DataFrame,
+    curves: Sequence[CurveConfig] = (),
+    labels: Mapping[RunName, str] | None = None,
+) -> list[Chart]:
     """The charts that a recipe asks for, and those of all curves within single runs.
 
     Args:
         scores: A table of the schema `SCORES`.
         curves: A recipe's curves.
+        labels: The label of each run. Defaults to those of `run_labels`.
     """
-    return [*_across_runs(scores, curves), *_within_runs(scores)]
+    labels = run_labels(scores) if labels is None else labels
+    within = sorted(_within_runs(scores, labels), key=lambda chart: chart.is_calibration)
+    return [*_across_runs(scores, curves), *within]
 
 
 def _across_runs(scores: pl.DataFrame, curves: Sequence[CurveConfig]) -> list[Chart]:
@@ -71,7 +79,7 @@ def _budgets(scores: pl.DataFrame, line: LineConfig, metric: str) -> Line:
     return Line(line.label, tuple(sorted(points, key=lambda point: point.at)))
 
 
-def _within_runs(scores: pl.DataFrame) -> list[Chart]:
+def _within_runs(scores: pl.DataFrame, labels: Mapping[RunName, str]) -> list[Chart]:
     points = scores.filter(
         pl.col("by").is_not_null(), pl.col("at").is_finite(), pl.col("value").is_finite()
     )
@@ -81,8 +89,10 @@ def _within_runs(scores: pl.DataFrame) -> list[Chart]:
         for (checkpoint, decoder), run in part.group_by(
             "checkpoint", "decoder", maintain_order=True
         ):
-            lines += _lines(f"{checkpoint}, {decoder}", run)
-        charts.append(Chart(str(suite), str(metric), str(by), part["unit"][0], tuple(lines)))
+            name = (str(suite), str(checkpoint), str(decoder))
+            lines += _lines(label_of(labels, name), run)
+        if any(len(line.points) > 1 for line in lines):
+            charts.append(Chart(str(suite), str(metric), str(by), part["unit"][0], tuple(lines)))
     return charts
 
 

@@ -10,6 +10,9 @@ from remask.evaluation.stats.intervals import bootstrap_ratio, wilson
 from remask.evaluation.suite import Score, Unit
 
 FORWARD_PASSES = {"forward_passes": "forward passes of the model per sample"}
+AS_GIVEN, AS_FIRST_WRITTEN = "as_given", "as_first_written"
+"""Metrics of samples without revision: as they were given, or with the token that each position
+showed first."""
 REVISION_GLOSSARY = {
     "fixed": "cells per sample that were wrong at the start and right at the end",
     "broken": "cells per sample that were right at the start and wrong at the end",

@@ -14,6 +14,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from remask.evaluation.recipe import RowConfig, TableConfig
+from remask.evaluation.stats.labels import run_labels
 from remask.evaluation.stats.members import ScoreEstimate, combine
 from remask.pipeline.runtime.terminal import visible
 
@@ -93,11 +94,12 @@ class Table:
     rows: tuple[TableRow, ...]
 
     def grid(
-        self, *, is_transposed: bool = False
+        self, *, is_transposed: bool | None = None
     ) -> tuple[list[str], list[tuple[str, list[Cell]]]]:
-        """Headings and labelled lines of cells. A wide table is always transposed."""
+        """Headings and labelled lines of cells. By default a table with many metrics is
+        transposed."""
         metrics, labels = [c.heading for c in self.columns], [r.full_label for r in self.rows]
-        if len(metrics) <= WIDE and not is_transposed:
+        if not (len(metrics) > WIDE if is_transposed is None else is_transposed):
             return metrics, [(r.full_label, list(r.cells)) for r in self.rows]
         columns = zip(*(row.cells for row in self.rows), strict=True)
         return labels, [(m, list(cells)) for m, cells in zip(metrics, columns, strict=True)]
@@ -115,7 +117,7 @@ def make_tables(scores: pl.DataFrame, configs: Sequence[TableConfig] = ()) -> li
         configs: A recipe's tables. Defaults to one table per suite with all runs and metrics.
     """
     figures = scores.filter(pl.col("by").is_null())
-    return [_make_table(figures, config) for config in configs or _default_configs(figures)]
+    return [_make_table(figures, config) for config in configs or default_tables(figures)]
 
 
 def print_table(console: Console, table: Table) -> None:
@@ -135,7 +137,7 @@ def print_table(console: Console, table: Table) -> None:
     console.print(out)
 
 
-def _rich_table(table: Table, between: str, *, is_transposed: bool = False) -> RichTable:
+def _rich_table(table: Table, between: str, *, is_transposed: bool | None = None) -> RichTable:
     headings, lines = table.grid(is_transposed=is_transposed)
     out = RichTable(title=Text(visible(table.title)), box=box.SIMPLE_HEAD, title_justify="left")
     out.caption = Text(visible(table.note)) if table.note else None
@@ -156,11 +158,15 @@ def _rich_table(table: Table, between: str, *, is_transposed: bool = False) -> R
     return out
 
 
-def _default_configs(figures: pl.DataFrame) -> list[TableConfig]:
-    configs = []
+def default_tables(figures: pl.DataFrame) -> list[TableConfig]:
+    """A table per suite with all its runs and metrics."""
+    configs, labels = [], run_labels(figures)
     for (suite,), part in figures.group_by("suite", maintain_order=True):
         runs = part.select("checkpoint", "decoder").unique(maintain_order=True)
-        rows = [RowConfig(label=f"{c}, {d}", checkpoint=c, decoder=d) for c, d in runs.iter_rows()]
+        rows = [
+            RowConfig(label=labels[str(suite), c, d], checkpoint=c, decoder=d)
+            for c, d in runs.iter_rows()
+        ]
         metrics = part["metric"].unique(maintain_order=True).to_list()
         configs.append(
             TableConfig(

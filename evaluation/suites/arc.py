@@ -12,7 +12,7 @@ import pyarrow as pa
 from remask.evaluation.decode.likelihood import Likelihood, log_likelihood
 from remask.evaluation.decoder import Decoder
 from remask.evaluation.stats.scores import FORWARD_PASSES, mean, share
-from remask.evaluation.suite import Score
+from remask.evaluation.suite import Outcome, Score
 from remask.evaluation.suites.arc_generation import WORKED, listed
 from remask.evaluation.suites.text_suite import Question, TextSuite
 from remask.models import Backbone
@@ -20,6 +20,8 @@ from remask.models.text.prompts import check_room
 from remask.pipeline.benchmarks.arc import ARC, read_arc
 from remask.pipeline.benchmarks.task import QUESTION
 
+SHOWN = 8
+"""Number of questions in the showcase."""
 SCHEMA = pa.schema(
     {
         "sample_id": pa.string(),
@@ -47,6 +49,9 @@ class ArcSuite(TextSuite):
         "accuracy_by_length": "accuracy with likelihoods divided by the choices' characters",
         **FORWARD_PASSES,
     }
+    outcome: ClassVar[Outcome] = Outcome(
+        metric="accuracy", samples="questions", success="are answered right"
+    )
     PRESETS: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "paper": {"chat": True, "shots": 0, "scored": "letters"},
         "llada_base": {"chat": False, "bos": False, "scored": "texts", "mc_num": 128, "cfg": 0.5},
@@ -128,7 +133,25 @@ class ArcSuite(TextSuite):
         ]
 
     def showcase(self, predictions: pa.Table) -> list[dict[str, Any]]:
-        return []
+        """The first questions, with the likelihood of each choice."""
+        questions = {question.sample_id: question for question in self.questions}
+        return [
+            self._shown(questions[row["sample_id"]], row)
+            for row in predictions.slice(0, SHOWN).to_pylist()
+        ]
+
+    def _shown(self, question: Question, row: dict[str, Any]) -> dict[str, Any]:
+        likelihoods, answers = row["log_likelihoods"], self._answers(question)
+        chosen = row["labels"][int(np.argmax(likelihoods))]
+        choices = zip(row["labels"], answers, likelihoods, strict=True)
+        return {
+            "sample_id": question.sample_id,
+            "prompt": self.messages(question)[-1]["content"],
+            "response": "\n".join(f"{label}: {x}  (log p {p:.2f})" for label, x, p in choices),
+            "answer": chosen,
+            "expected": row["gold"],
+            "is_right": chosen == row["gold"],
+        }
 
     @property
     def _likelihood(self) -> Likelihood:

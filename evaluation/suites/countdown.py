@@ -16,15 +16,18 @@ import torch
 from remask.evaluation.decode.generation import fit_to_masks
 from remask.evaluation.decode.paths import Paths, path_columns
 from remask.evaluation.decoder import MAX_STEPS, Decoder
-from remask.evaluation.player import PlayerSample
+from remask.evaluation.player import PlayerSample, TextAnswer
 from remask.evaluation.stats.scores import (
+    AS_FIRST_WRITTEN,
     FORWARD_PASSES,
     REVISION_GLOSSARY,
     mean,
     ratio,
     share,
 )
-from remask.evaluation.suite import Score
+from remask.evaluation.suite import Outcome, Score
+from remask.evaluation.suites.text_showcase import MASK as SHOWN_MASK
+from remask.evaluation.suites.text_showcase import choose, is_repaired, note
 from remask.models import Backbone
 from remask.models.ranges import Range, check_fields
 from remask.pipeline.sources.countdown import (
@@ -38,10 +41,6 @@ from remask.pipeline.sources.countdown import (
     work_out,
 )
 
-SHOWN = 8
-"""Number of samples in the showcase."""
-PLAYER_COLUMNS = 8
-"""Characters per line of the report's player, few enough for a phone."""
 STEP = re.compile(r"(\d)([+-])(\d)=(\d)")
 
 
@@ -57,8 +56,16 @@ class CountdownSuite:
         "true_steps": "share of the written steps that are true on their own",
         "returned": "share of the re-masked positions that end as the token they first showed",
         **{name: REVISION_GLOSSARY[name] for name in ("remasked", "revealed", "oscillating")},
+        AS_FIRST_WRITTEN: "responses that would solve it had every position kept its first token",
         **FORWARD_PASSES,
     }
+    outcome: ClassVar[Outcome] = Outcome(
+        metric="solved",
+        samples="prompts",
+        success="are solved",
+        before=AS_FIRST_WRITTEN,
+        before_label="as first written",
+    )
 
     prompts: Annotated[int, Range("[1, inf)")] = 1000
     numbers: tuple[int, int] = (5, 5)
@@ -117,11 +124,13 @@ class CountdownSuite:
         paths = Paths.read(predictions)
         remasks, reveals = paths.remasks(), paths.reveals()  # [K, B, N]
         was_remasked = remasks.any(0)
-        returned = was_remasked & (paths.final == _first_revealed(paths))
+        first = paths.first_written()
+        returned = was_remasked & (paths.final == first)
         solved = self._solved(paths.final)
         num_true, num_steps = _count_steps(paths.final)
         return [
             share("solved", solved),
+            share(AS_FIRST_WRITTEN, self._solved(first), better="neither"),
             ratio("true_steps", num_true, num_steps),
             mean("forward_passes", paths.forward_passes, better="lower"),
             mean("remasked", remasks.sum((0, 2)), better="neither"),
@@ -131,32 +140,37 @@ class CountdownSuite:
         ]
 
     def showcase(self, predictions: pa.Table) -> list[dict[str, Any]]:
-        """The samples with the most re-masks: half of them solved, half of them not."""
+        """The first samples, those that revision put right, and others with many re-masks."""
         paths = Paths.read(predictions)
-        busiest = np.argsort(-paths.remasks().sum((0, 2)), kind="stable")
-        is_solved = self._solved(paths.final)
-        solved, unsolved = busiest[is_solved[busiest]], busiest[~is_solved[busiest]]
-        chosen = [*solved[: SHOWN // 2], *unsolved[: SHOWN // 2]]
-        return [
-            {
-                "sample_id": paths.sample_ids[row],
-                "symbols": ALPHABET,
-                "states": paths.states[: paths.steps[row] + 1, row].tolist(),
-                "note": "solved" if is_solved[row] else "not solved",
-            }
-            for row in chosen
+        facts = zip(
+            paths.remasks().sum((0, 2)).tolist(),
+            self._solved(paths.final).tolist(),
+            self._solved(paths.first_written()).tolist(),
+            strict=True,
+        )
+        rows = [
+            {"row": i, "remasked": count, "is_right": is_right, "right_as_written": as_written}
+            for i, (count, is_right, as_written) in enumerate(facts)
         ]
+        return [_shown(paths, x["row"], x["is_right"], is_repaired(x)) for x in choose(rows)]
 
     @classmethod
     def player_sample(cls, sample: dict[str, Any]) -> PlayerSample:
         if not isinstance(sample["symbols"], str):
             raise ValueError(f"a text needs symbols, got {sample['symbols']!r}")
+        answer = None
+        if "prompt" in sample:
+            answer = TextAnswer(
+                prompt=sample["prompt"],
+                response=sample["response"],
+                is_right=sample["is_right"],
+            )
         return PlayerSample(
             sample_id=str(sample["sample_id"]),
             note=str(sample.get("note") or ""),
-            columns=min(PLAYER_COLUMNS, len(sample["states"][0])),
             symbols=sample["symbols"],
             states=sample["states"],
+            answer=answer,
         )
 
     def _solved(self, rows: np.ndarray) -> np.ndarray:
@@ -174,12 +188,19 @@ class CountdownSuite:
         )
 
 
-def _first_revealed(paths: Paths) -> np.ndarray:
-    """The first token that each position showed, [B, N]; MASK if it never showed one."""
-    first = paths.states[0].copy()
-    for state in paths.states[1:]:
-        first = np.where(first == 0, state, first)
-    return first
+def _shown(paths: Paths, row: int, is_right: bool, repaired: bool) -> dict[str, Any]:
+    """A sample of the showcase; the cells are those of the response."""
+    prompt, colon, response = decode(paths.final[row]).partition(":")
+    first = len(prompt + colon)
+    return {
+        "sample_id": paths.sample_ids[row],
+        "symbols": SHOWN_MASK + ALPHABET[1:],
+        "prompt": prompt + colon,
+        "response": response.rstrip(END),
+        "is_right": is_right,
+        "note": note(is_right, repaired),
+        "states": paths.states[: paths.steps[row] + 1, row, first:].tolist(),
+    }
 
 
 def _count_steps(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

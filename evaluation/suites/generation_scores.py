@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from remask.evaluation.stats.scores import FORWARD_PASSES, mean, share
+from remask.evaluation.stats.scores import AS_FIRST_WRITTEN, FORWARD_PASSES, mean, share
 from remask.evaluation.suite import Score
 
 COUNTS = ("forward_passes", "remasked", "revealed", "replaced", "restored", "left_masked")
@@ -29,12 +29,16 @@ SCHEMA = pa.schema(
         "left_masked": pa.int32(),
         "passes": pa.list_(pa.int32()),
         "right_after": pa.list_(pa.bool_()),
+        "right_as_written": pa.bool_(),
+        "path": pa.binary(),
     }
 )
 """One row per question. `right_after` says whether the answer was complete and right after each of
-the numbers of forward passes in `passes`."""
+the numbers of forward passes in `passes`, `right_as_written` whether it would be right had every
+position kept its first token. `path` is a packed `TextPath`."""
 
 GLOSSARY = {
+    AS_FIRST_WRITTEN: "responses that would be right had every position kept its first token",
     "answered": "responses in which an answer was found, right or wrong",
     "ended": "responses that the model itself ended within their length",
     "answer_tokens": "tokens per response before its end",
@@ -55,12 +59,14 @@ def generation_scores(metric: str, predictions: pa.Table) -> list[Score]:
         predictions: A table of the schema `SCHEMA`.
     """
     right = predictions["is_right"].to_numpy().astype(bool)
+    as_written = predictions["right_as_written"].to_numpy().astype(bool)
     has_ended = predictions["has_ended"].to_numpy().astype(bool)
     counts = {name: predictions[name].to_numpy() for name in (*COUNTS, "answer_tokens")}
     answered = np.array([x.is_valid for x in predictions["answer"]])
     scores = [
         share(metric, right),
         *_by_subject(metric, right, predictions["subject"].to_pylist()),
+        share(AS_FIRST_WRITTEN, as_written, better="neither"),
         share("answered", answered, better="neither"),
         share("ended", has_ended, better="neither"),
         mean("forward_passes", counts["forward_passes"], better="lower"),

@@ -13,15 +13,14 @@ import pyarrow as pa
 
 from remask.evaluation.decode.generation import Answer, fit_to_masks, generate, milestones
 from remask.evaluation.decoder import Decoder
-from remask.evaluation.suite import Score
+from remask.evaluation.stats.scores import AS_FIRST_WRITTEN
+from remask.evaluation.suite import Outcome, Score
 from remask.evaluation.suites.generation_scores import COUNTS, GLOSSARY, SCHEMA, generation_scores
+from remask.evaluation.suites.text_showcase import choose, show_answer
 from remask.evaluation.suites.text_suite import Question, TextSuite
 from remask.models import Backbone
 from remask.models.ranges import Range
 from remask.models.text.prompts import check_room
-
-SHOWN = 8
-"""Number of answers in the showcase."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +40,19 @@ Judge = Callable[[Question, str], Verdict]
 class GenerationSuite(TextSuite):
     """Questions answered by a text of at most `gen_length` tokens, decoded from MASKs."""
 
+    version: ClassVar[int] = 2
     glossary: ClassVar[Mapping[str, str]] = GLOSSARY | {
         "accuracy": "questions whose answer is right"
     }
     metric: ClassVar[str] = "accuracy"
     """Name of the share of right answers."""
+    outcome: ClassVar[Outcome] = Outcome(
+        metric="accuracy",
+        samples="questions",
+        success="are answered right",
+        before=AS_FIRST_WRITTEN,
+        before_label="as first written",
+    )
     is_judged_along: ClassVar[bool] = True
     """Whether to judge the answer after some of the forward passes too."""
     plain_stops: ClassVar[tuple[str, ...]] = ()
@@ -106,12 +113,12 @@ class GenerationSuite(TextSuite):
         return generation_scores(self.metric, predictions)
 
     def showcase(self, predictions: pa.Table) -> list[dict[str, Any]]:
-        """The answers with the most re-masks: half of them right, half of them wrong."""
-        rows = sorted(predictions.to_pylist(), key=lambda row: -row["remasked"])
-        right, wrong = ([row for row in rows if row["is_right"] == x] for x in (True, False))
-        names = ("sample_id", "response", "answer", "is_right", "verdict", "remasked")
-        chosen = [*right[: SHOWN // 2], *wrong[: SHOWN // 2]]
-        return [{name: row[name] for name in names} for row in chosen]
+        """The first answers, those that revision put right, and others with many re-masks."""
+        questions = {question.sample_id: question for question in self.questions}
+        return [
+            show_answer(row, self.codec, self.messages(questions[row["sample_id"]])[-1]["content"])
+            for row in choose(predictions.to_pylist())
+        ]
 
     def _check_blocks(self, decoder: Decoder) -> None:
         length = decoder.settings.get("block_length")
@@ -156,6 +163,8 @@ class GenerationSuite(TextSuite):
             "is_right": verdict.is_right,
             "has_ended": length < len(answer.ids),
             "answer_tokens": length,
+            "right_as_written": judged(answer.first_written)[1].is_right,
+            "path": answer.path.pack(),
             "passes": passes,
             "right_after": [
                 self.codec.mask_id not in state[: self._length(state)] and judged(state)[1].is_right

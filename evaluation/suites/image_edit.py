@@ -28,7 +28,8 @@ from remask.evaluation.judges.image_metrics import (
 )
 from remask.evaluation.judges.vqa import VqaConfig, vqa_scores
 from remask.evaluation.player import PlayerSample
-from remask.evaluation.suite import Score, left_out, with_left_out
+from remask.evaluation.stats.scores import AS_GIVEN
+from remask.evaluation.suite import Outcome, Score, left_out, with_left_out
 from remask.evaluation.suites.image_edit_scores import (
     BACKGROUND,
     GLOSSARY,
@@ -61,6 +62,12 @@ class ImageEditSuite:
     kind: ClassVar[str] = "image_edit"
     version: ClassVar[int] = 3
     glossary: ClassVar[Mapping[str, str]] = GLOSSARY
+    outcome: ClassVar[Outcome] = Outcome(
+        metric="success",
+        samples="edits",
+        success="succeed",
+        before=AS_GIVEN,
+    )
 
     edits: ImageEditSource
     """Pairs, tokeniser and text as in the recipe that built the training data. `source_in` is

@@ -10,6 +10,7 @@ import pyarrow as pa
 from remask.evaluation.decode.paths import Bools, Paths, stack
 from remask.evaluation.judges.image_metrics import EditMeasures
 from remask.evaluation.stats.scores import (
+    AS_GIVEN,
     FORWARD_PASSES,
     REVISION_GLOSSARY,
     mean,
@@ -50,6 +51,7 @@ GLOSSARY = {
     "ideal_outside_ssim": "structural similarity of what should stay, if the edit were the target",
     "agreement": "share of the pixels that should change that agree with the target",
     "success": "edits that agree with the target well enough, or rightly change nothing",
+    AS_GIVEN: "sources that need no edit",
     "exact": "edits equal to their target in every cell",
     "vqa_score": "probability of yes when a model is asked whether the edit was made",
     "mask_precision": "share of the cells re-masked at some step that should change",
@@ -99,6 +101,7 @@ def _outcomes(
         _mean("outside_ssim", measures["outside_ssim"]),
         *(_mean(x, predictions[x].to_numpy(), better="neither") for x in IDEAL),
         share("success", success),
+        share(AS_GIVEN, is_no_edit, better="neither"),
         _mean("agreement", measures["agreement"], unit="share"),
         share("exact", paths.exact(paths.final)),
         *(share(f"success_{k}", success[kinds == k]) for k in sorted({*kinds} - {""})),

@@ -3,9 +3,10 @@
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from remask.evaluation.suite import Outcome
 from remask.evaluation.suites.generation_scores import GLOSSARY
 from remask.evaluation.suites.generation_suite import GenerationSuite, Judge, Verdict
 from remask.evaluation.suites.text_suite import Question
@@ -21,6 +22,9 @@ class ProgramSuite(GenerationSuite):
         "pass_at_1": "tasks whose one program passes all its tests"
     }
     metric: ClassVar[str] = "pass_at_1"
+    outcome: ClassVar[Outcome] = replace(
+        GenerationSuite.outcome, metric="pass_at_1", samples="tasks", success="are solved"
+    )
     is_judged_along: ClassVar[bool] = False
 
     limits: Limits = field(default_factory=Limits)

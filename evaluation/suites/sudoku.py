@@ -18,7 +18,8 @@ from torch import Tensor
 from remask.evaluation.decode.paths import Ints, Paths, path_columns, stack
 from remask.evaluation.decoder import Decoder
 from remask.evaluation.player import PlayerSample
-from remask.evaluation.suite import Score
+from remask.evaluation.stats.scores import AS_GIVEN
+from remask.evaluation.suite import Outcome, Score
 from remask.evaluation.suites.sudoku_scores import GLOSSARY, sudoku_scores
 from remask.evaluation.suites.sudoku_showcase import busiest, player_board, shown
 from remask.models import Backbone, SudokuMDM
@@ -35,6 +36,13 @@ class SudokuSuite:
     kind: ClassVar[str] = "sudoku"
     version: ClassVar[int] = 1
     glossary: ClassVar[Mapping[str, str]] = GLOSSARY
+    outcome: ClassVar[Outcome] = Outcome(
+        metric="exact",
+        samples="boards",
+        success="are solved",
+        before=AS_GIVEN,
+        ceiling="ceiling",
+    )
 
     side: Literal[4, 9] = 9
     boards: Annotated[int | None, Range("[1, inf)")] = None

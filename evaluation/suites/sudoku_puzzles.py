@@ -17,13 +17,14 @@ from remask.evaluation.decode.paths import Bools, Paths, path_columns, replays
 from remask.evaluation.decoder import Decoder
 from remask.evaluation.player import PlayerSample
 from remask.evaluation.stats.scores import (
+    AS_FIRST_WRITTEN,
     FORWARD_PASSES,
     REVISION_GLOSSARY,
     mean,
     ratio,
     share,
 )
-from remask.evaluation.suite import Score
+from remask.evaluation.suite import Outcome, Score
 from remask.evaluation.suites.generation_scores import slug
 from remask.evaluation.suites.sudoku import check_board_model
 from remask.evaluation.suites.sudoku_puzzle_file import Puzzle, count_puzzles, read_puzzles
@@ -49,11 +50,19 @@ class SudokuPuzzlesSuite:
         "solved": "puzzles that end as their solution; `solved_easy` is of the level Easy alone",
         "valid": "boards that break no rule; with one solution and fixed clues, the solved ones",
         "right_cells": "share of the cells without a clue that are right in the end",
+        AS_FIRST_WRITTEN: "puzzles that would be solved had every cell kept its first digit",
         "conflicts": SUDOKU_GLOSSARY["conflicts"],
         "replay": SUDOKU_GLOSSARY["replay"],
         **{name: REVISION_GLOSSARY[name] for name in ("remasked", "revealed", "oscillating")},
         **FORWARD_PASSES,
     }
+    outcome: ClassVar[Outcome] = Outcome(
+        metric="solved",
+        samples="puzzles",
+        success="are solved",
+        before=AS_FIRST_WRITTEN,
+        before_label="as first written",
+    )
 
     side: Literal[4, 9] = 9
     puzzles: Annotated[int | None, Range("[1, inf)")] = None
@@ -138,6 +147,7 @@ class SudokuPuzzlesSuite:
         return [
             share("solved", solved),
             *_by_level(solved, predictions["level"].to_pylist()),
+            share(AS_FIRST_WRITTEN, boards.exact(boards.first_written()), better="neither"),
             share("valid", is_valid(boards.final)),
             ratio("right_cells", right.sum(-1), (~is_clue).sum(-1)),
             mean("conflicts", conflict_cells(boards.final).sum(-1), better="lower"),

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from remask.evaluation.decode.paths import Bools, Paths, replays
 from remask.evaluation.stats.intervals import bootstrap
 from remask.evaluation.stats.scores import (
+    AS_GIVEN,
     FORWARD_PASSES,
     REVISION_GLOSSARY,
     mean,
@@ -28,6 +29,7 @@ GLOSSARY = {
     "valid": "boards that break no rule, whether or not they equal the solution",
     "replay": "share of the re-masked wrong cells that were later decoded to the same wrong digit",
     "conflicts": "cells per final board that break a rule",
+    AS_GIVEN: "boards that equal their solution before any revision",
     "as_near": "boards that end as another valid board, no further from the given board",
     "ambiguous": "boards with another valid board at least as near as the solution",
     "ceiling": "share of boards that the best possible reviser would solve exactly",
@@ -68,6 +70,7 @@ def _outcomes(boards: Paths) -> list[Score]:
         share("valid", valid),
         ratio("replay", replayed.sum(-1), rejected.sum(-1), better="lower"),
         mean("conflicts", conflict_cells(final).sum(-1), better="lower"),
+        share(AS_GIVEN, boards.exact(boards.start), better="neither"),
         share("as_near", valid & ~exact & (distance <= wrong), better="neither"),
         mean("forward_passes", boards.forward_passes, better="lower"),
     ]

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 from remask.evaluation.decoder import Decoder
+from remask.evaluation.player import PlayerSample
+from remask.evaluation.suites.text_showcase import read_answer
 from remask.models import Backbone
 from remask.models.ranges import Range, check_fields
 from remask.models.text.prompts import Message, TextTokenizer, load_tokenizer
@@ -116,8 +118,8 @@ class TextSuite(ABC):
         return decoder
 
     @classmethod
-    def player_sample(cls, sample: dict[str, Any]) -> None:
-        return None  # predictions keep the response, not every state
+    def player_sample(cls, sample: dict[str, Any]) -> PlayerSample | None:
+        return read_answer(sample)
 
     def check(self, backbone: Backbone) -> None:
         self.codec.check_model(backbone.mask_id, backbone.vocab_size)

@@ -140,6 +140,16 @@ class TextTokenizer:
             text = text.replace(added.content, "") if added.special else text
         return text
 
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Text of each token by itself. Special tokens have their names, and a token that is part
+        of a character is U+FFFD."""
+        texts = []
+        for token_id, token in zip(ids, self.inner.convert_ids_to_tokens(list(ids)), strict=True):
+            text = self.inner.decode([token_id], clean_up_tokenization_spaces=False)
+            is_word = str(token).startswith("\N{LOWER ONE EIGHTH BLOCK}")  # SentencePiece's space
+            texts.append(f" {text}" if is_word and not text.startswith(" ") else text)
+        return texts
+
     def check_model(self, mask_id: int, vocab_size: int) -> None:
         """Raise ValueError unless a model with this mask id and vocabulary can use it."""
         if mask_id != self.mask_id:

@@ -8,8 +8,10 @@ import dataclasses
 import difflib
 import hashlib
 import inspect
+import itertools
 import json
 import os
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ from remask.models.config import from_mapping
 from remask.pipeline.runtime.plain_yaml import read_yaml
 
 SUFFIX = ".yaml"
+MAX_TITLE = 120
+"""Limit on the characters of a title taken from a comment."""
 RECIPE_HELP = "a YAML file, or a packaged recipe's name (`remask recipes` lists them)"
 
 
@@ -33,7 +37,7 @@ def load_recipe(kind: type, name: str | Path, overrides: list[str]) -> Any:
         ValueError: The file cannot be read or a value is wrong; the message names file and key.
     """
     path = find_recipe(kind, name)
-    values = _read(kind, path)
+    values = _titled(kind, path, _read(kind, path))
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key:
@@ -65,7 +69,7 @@ def make_recipe(kind: type, recipe: Any, overrides: Mapping[str, Any]) -> Any:
         values, where = _without_paths(recipe), kind.__name__
     elif isinstance(recipe, str | os.PathLike):
         path = find_recipe(kind, recipe)
-        values, where = _read(kind, path), str(path)
+        values, where = _titled(kind, path, _read(kind, path)), str(path)
     else:
         raise ValueError(
             f"a recipe is a path, a name, a mapping or a {kind.__name__}, got "
@@ -120,6 +124,20 @@ def _read(kind: type, path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ValueError(f"{path}: expected keys and values, got {values!r}")
     return values
+
+
+def _titled(kind: type, path: Path, values: dict[str, Any]) -> dict[str, Any]:
+    """The values with a `title`, if the dataclass has that field and the file sets none."""
+    if "title" not in {field.name for field in dataclasses.fields(kind)} or values.get("title"):
+        return values
+    return values | {"title": opening_sentence(path.read_text("utf-8")) or path.stem}
+
+
+def opening_sentence(text: str) -> str:
+    """The first sentence of the comment that a file opens with; empty if there is no comment."""
+    lines = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+    comment = " ".join(line.strip("# ") for line in lines)
+    return textwrap.shorten(comment.partition(". ")[0].rstrip("."), MAX_TITLE, placeholder=" …")
 
 
 def _advice(kind: type, path: Path) -> str:

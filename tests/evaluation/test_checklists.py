@@ -58,10 +58,10 @@ def test_the_suite_of_the_checklist_is_evaluated_and_reported(recipe, tmp_path, 
     page = Path(tmp_path, "eval", "report.html").read_text()
     assert "<dd>boards whose first cell is right in the end</dd>" in page
     data = page.partition('id="showcase">')[2].partition("</script>")[0]
-    samples = {run["name"]: run["samples"] for run in json.loads(data)}
-    assert list(samples) == ["boards, rm, rm", "alone, rm, rm"]
-    assert samples["boards, rm, rm"][0]["sample_id"] == "toy-0"
-    assert samples["boards, rm, rm"][0]["states"][0][:4] == [2, 2, 3, 4]
+    samples = {(run["group"], run["name"]): run["samples"] for run in json.loads(data)}
+    assert list(samples) == [("boards", "rm"), ("alone", "rm")]
+    assert samples["boards", "rm"][0]["sample_id"] == "toy-0"
+    assert samples["boards", "rm"][0]["states"][0][:4] == [2, 2, 3, 4]
 
 
 @pytest.mark.usefixtures("toy")

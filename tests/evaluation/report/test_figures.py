@@ -33,7 +33,9 @@ def test_a_chart_per_suite_metric_and_what_varies_with_a_line_per_run():
         point(2, 0.9),
         point(1, 0.4, checkpoint="none"),
         point(4, 0.9, by="wrong cells"),
+        point(5, 0.8, by="wrong cells"),
         point(1, 0.6, metric="valid"),
+        point(2, 0.6, metric="valid"),
     )
     charts = make_charts(scores)
     assert [(c.metric, c.by) for c in charts] == [
@@ -41,7 +43,7 @@ def test_a_chart_per_suite_metric_and_what_varies_with_a_line_per_run():
         ("exact", "wrong cells"),
         ("valid", "forward passes"),
     ]
-    assert [line.label for line in charts[0].lines] == ["her, rm", "none, rm"]
+    assert [line.label for line in charts[0].lines] == ["her", "none"]
     assert places(charts[0]) == [(1, 0.5), (2, 0.9)]
 
 
@@ -49,13 +51,14 @@ def test_members_are_averaged_where_all_of_them_have_points():
     (chart,) = make_charts(
         frame(point(2, 0.6), point(1, 0.2), point(1, 0.4, member=1), point(2, 0.8, member=1))
     )
-    assert chart.lines[0].label == "her, rm (mean of 2)"
+    assert chart.lines[0].label == "her (mean of 2)"
     assert places(chart) == [(1, 0.3), (2, 0.7)]
 
 
 def test_a_member_that_goes_further_is_cut_to_the_others():
-    (chart,) = make_charts(frame(point(1, 0.2), point(1, 0.4, member=1), point(2, 0.8, member=1)))
-    assert places(chart) == [(1, 0.3)]
+    rows = [point(k, 0.2 * k) for k in (1, 2)] + [point(k, 0.4, member=1) for k in (1, 2, 3)]
+    (chart,) = make_charts(frame(*rows))
+    assert places(chart) == [(1, 0.3), (2, 0.4)]
 
 
 def test_bins_whose_means_differ_are_matched_in_order():
@@ -67,7 +70,7 @@ def test_bins_whose_means_differ_are_matched_in_order():
 def test_members_that_cannot_be_matched_have_lines_of_their_own():
     rows = [point(0.1, 0.2), point(0.2, 0.4, member=1), point(0.7, 0.8, member=1)]
     (chart,) = make_charts(frame(*rows))
-    assert [line.label for line in chart.lines] == ["her, rm, member 0", "her, rm, member 1"]
+    assert [line.label for line in chart.lines] == ["her, member 0", "her, member 1"]
 
 
 def test_a_chart_says_what_it_shows():
@@ -75,12 +78,12 @@ def test_a_chart_says_what_it_shows():
     figure = parsed(make_charts(frame(*rows))[0])
     assert figure.find(f".//{SVG}title").text == "sudoku: exact by forward passes"
     described = figure.find(f".//{SVG}desc").text
-    assert "her, rm: 50.0% at 1 to 90.0% at 4" in described
-    assert '<n> & "m", rm: 25.0% at 1' in described
+    assert "her: 50.0% at 1 to 90.0% at 4" in described
+    assert '<n> & "m": 25.0% at 1' in described
     texts = [t.text for t in figure.iter(f"{SVG}text")]
-    assert {"forward passes", "exact, %", "1", "4", "20", "100"} <= set(texts)
+    assert {"forward passes", "exact, %", "0", "4", "20", "100"} <= set(texts)
     legend = ["".join(li.itertext()) for li in figure.iter("li")]
-    assert legend == ["her, rm", '<n> & "m", rm']
+    assert legend == ["her", '<n> & "m"']
 
 
 def test_lines_differ_in_dash_and_marker_not_colour_alone():
@@ -110,9 +113,45 @@ def test_calibration_has_the_diagonal_and_both_axes_whole():
 
 def test_a_single_point_and_unknown_intervals_are_drawn():
     nan = float("nan")
-    figure = parsed(make_charts(frame(point(3, 0.5, low=nan, high=nan)))[0])
-    assert len(list(figure.iter(f"{SVG}path"))) >= 3
+    rows = [point(3, 0.5, low=nan, high=nan), *(point(k, 0.5, checkpoint="b") for k in (1, 2))]
+    figure = parsed(make_charts(frame(*rows))[0])
+    lines, markers = (figure.findall(f".//{SVG}path[@class='{x}']") for x in ("line", "marker"))
+    assert (len(lines), len(markers)) == (3, 5), "one of each per run in the legend"
     assert figure.find(f".//{SVG}path[@class='band c0']") is None
+
+
+def test_figures_at_a_single_place_make_no_chart():
+    assert make_charts(frame(point(3, 0.5), point(3, 0.6, checkpoint="none"))) == []
+
+
+def test_lines_are_named_by_the_author_of_the_recipe():
+    rows = [point(k, 0.1 * k, decoder=d) for d in ("rm-4", "rm-8") for k in (1, 2)]
+    labels = {("sudoku", "her", "rm-4"): "four steps", ("sudoku", "her", "rm-8"): "eight steps"}
+    (chart,) = make_charts(frame(*rows), labels=labels)
+    assert [line.label for line in chart.lines] == ["four steps", "eight steps"]
+
+
+@pytest.mark.parametrize(
+    ("values", "first", "warning"),
+    [
+        ((0.5, 0.9), "0", None),
+        ((0.90, 0.94), "89", "The vertical axis starts at 89%."),
+        ((0.02, 0.03), "0", None),
+    ],
+)
+def test_an_axis_starts_at_zero_or_is_visibly_broken(values, first, warning):
+    (chart,) = make_charts(frame(*(point(k, v) for k, v in enumerate(values))))
+    figure = parsed(chart)
+    ticks = [t for t in figure.iter(f"{SVG}text") if t.get("text-anchor") == "end"]
+    assert ticks[0].text == first
+    assert (figure.find(f".//{SVG}path[@class='break']") is not None) == bool(warning)
+    assert figure.findtext("p[@class='warning']") == warning
+
+
+def test_bands_are_left_out_where_they_could_not_be_told_apart():
+    rows = [point(k, 0.1 * i + 0.1 * k, checkpoint=f"m{i}") for i in range(5) for k in (1, 2)]
+    assert 'class="band' in str(draw_chart(make_charts(frame(*rows[:8]))[0], "c"))
+    assert 'class="band' not in str(draw_chart(make_charts(frame(*rows))[0], "c"))
 
 
 @pytest.mark.parametrize(

@@ -141,8 +141,8 @@ def test_runs_of_one_sample_stand_side_by_side(tmp_path):
     assert page.count('<article class="edit">') == 2
     assert page.count("remove the &lt;red&gt; circle <small>shapes-1") == 1
     first = page.split('<article class="edit">')[1]
-    assert '<th scope="row">edits, rm, rm</th>' in first
-    assert '<th scope="row">edits, sft, rm</th>' in first
+    assert '<th scope="row">rm, rm</th>' in first
+    assert '<th scope="row">sft, rm</th>' in first
     assert first.count("<img ") == 10
 
 
@@ -166,6 +166,11 @@ def test_a_malformed_edit_is_refused(tmp_path, capsys, change):
     assert "showcase.json is damaged" in capsys.readouterr().err
 
 
+def hostile_answer(text):
+    names = ("sample_id", "prompt", "response", "answer", "verdict", "note", "expected")
+    return dict.fromkeys(names, text) | {"symbols": ["·", text, text, text, text, text]}
+
+
 def hostile_folder(path, text):
     """An evaluation with the text in every field that a recipe, a checkpoint or a sample names."""
     names = {"suite": text, "checkpoint": text, "decoder": text, "metric": text}
@@ -181,6 +186,7 @@ def hostile_folder(path, text):
         entry(text, [sample(text, note=text)], **runs),
         entry(text, [edit_sample(text, instruction=text, note=text)], kind="image_edit", **runs),
         entry(text, [TEXT | {"sample_id": text, "note": text}], kind="countdown", **runs),
+        entry(text, [QUESTION | hostile_answer(text)], kind="math", **runs),
         entry(text, kind=text, **runs),
     ]
     make_folder(path, scores, showcase, [table], text)
@@ -188,7 +194,7 @@ def hostile_folder(path, text):
     facts = json.loads(file.read_text())
     facts["runs"] = [dict.fromkeys(facts["runs"][0], text) | {"settings": {text: text}}]
     facts["provenance"] = {text: text, "commit": text, "versions": {f"{text} of torch": text}}
-    facts["recipe"]["checkpoints"] = {text: text}
+    facts["recipe"] |= {"checkpoints": {text: text}, "title": text}
     file.write_text(json.dumps(facts))
     return str(path)
 
@@ -204,16 +210,16 @@ def test_no_field_of_an_evaluation_becomes_markup(tmp_path):
     texts = [value for _, a in Elements(pages[1]).elements for value in a.values()]
     assert f"the edit: {HOSTILE}" in texts
     data = pages[1].partition('id="showcase">')[2].partition("</script>")[0]
-    assert [run["name"] for run in json.loads(data)] == [f"{HOSTILE}, {HOSTILE}, {HOSTILE}"] * 3
+    assert [run["name"] for run in json.loads(data)] == [HOSTILE] * 4
 
 
 def test_the_gallery_and_the_player_work_in_a_browser(open_report):  # noqa: F811
     page = open_report(folder={"showcase": [edit_entry(), edit_entry("sft")]})
-    images = page.locator("#gallery img")
+    images = page.locator("#samples img")
     assert images.count() == 10
     widths = images.evaluate_all("all => all.map(image => image.naturalWidth)")
     assert set(widths) == {32, 192}
-    assert "remove the <red> circle" in page.inner_text("#gallery h3")
+    assert "remove the <red> circle" in page.inner_text("#samples h4")
     assert status(page) == "step 0 of 3: 2 wrong at the start"
     board = page.locator("#board table")
     before = board.evaluate("table => table.style.backgroundImage")
@@ -239,10 +245,10 @@ def test_the_gallery_and_the_player_work_in_a_browser(open_report):  # noqa: F81
 
 def test_boards_and_edits_share_one_player(open_report):  # noqa: F811
     page = open_report(folder={"showcase": [edit_entry(), entry()]})
-    page.select_option("#run", label="sudoku, her, rm")
+    page.select_option("#run", label="her")
     assert page.locator("#board td").count() == 16
     assert page.locator("#board table.picture").count() == 0
-    page.select_option("#run", label="edits, rm, rm")
+    page.select_option("#run", label="rm, rm")
     assert page.locator("#board td").count() == 4
 
 
@@ -264,7 +270,7 @@ def test_text_is_stepped_through_by_its_symbols(open_report):  # noqa: F811
     page = open_report(folder={"showcase": shown}, viewport={"width": 360, "height": 800})
 
     def symbols():
-        return "".join(page.locator("#board td .digit").all_inner_texts())
+        return "".join(page.locator("#board .flow .digit").all_text_contents())
 
     assert symbols() == "1=··"
     page.click("#next")
@@ -272,10 +278,67 @@ def test_text_is_stepped_through_by_its_symbols(open_report):  # noqa: F811
     page.click("#next")
     assert symbols() == "1=·."
     assert page.inner_text("#status") == "step 2 of 3: 1 re-masked, 1 revealed, 1 masked"
-    assert "was 2" in page.locator("#board td").nth(2).get_attribute("aria-label")
+    assert "was 2" in page.locator("#board .cell").nth(2).get_attribute("aria-label")
     page.click("#last")
     assert symbols() == "1=1."
     assert page.evaluate("document.documentElement.scrollWidth") == 360
+
+
+QUESTION = {
+    "sample_id": "math 4",
+    "prompt": "How many <eggs>?",
+    "response": "6 or\n7",
+    "answer": "7",
+    "is_right": True,
+    "verdict": "checked",
+    "note": "put right by revision",
+    "symbols": ["·", "6", " or", "\n", "7", " 9"],
+    "states": [[0, 0, 0, 0], [1, 2, 3, 5], [1, 2, 3, 0], [1, 2, 3, 4]],
+    "steps": [0, 4, 9, 10],
+}
+
+
+def test_an_answer_has_prompt_steps_response_and_verdict(open_report):  # noqa: F811
+    wrong = QUESTION | {"is_right": False, "response": "9", "states": [], "steps": []}
+    del wrong["symbols"]
+    showcase = [entry("sft", [wrong], kind="math"), entry("her", [QUESTION], kind="math")]
+    page = open_report(folder={"showcase": showcase})
+    assert page.locator("#run option").all_inner_texts() == ["her"], "the other has no states"
+    assert page.inner_text("#prompt") == "How many <eggs>?"
+    assert page.inner_text("#verdict") == "In the end: ✓ right, checked, answer found: 7"
+    page.click("#next")
+    assert status(page) == "step 4 of 10: 0 re-masked, 4 revealed"
+    page.click("#next")
+    cells = page.locator("#board .cell").all()
+    assert "".join(cell.text_content() for cell in cells[:3]) == "6 or\n"
+    assert "just re-masked, was  9" in cells[3].get_attribute("aria-label")
+    tops = [cell.bounding_box()["y"] for cell in (cells[0], cells[1], cells[3])]
+    assert tops[2] > tops[0] + 10, "the line ends where the text has a line break"
+    assert tops[0] == pytest.approx(tops[1], abs=6)
+    replies = page.locator(".reply")
+    shown = [reply.inner_text().split("\n")[:2] for reply in replies.all()]
+    assert [(x[0], x[1]) for x in shown] == [("her", "✓ right"), ("sft, rm", "✗ wrong")]
+    assert page.inner_text("#samples blockquote") == "How many <eggs>?"
+    assert page.locator("#samples eggs").count() == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"prompt": 5},
+        {"response": None},
+        {"is_right": "yes"},
+        {"symbols": ["·", 7, "", "", "", ""]},
+        {"symbols": ["·"]},
+        {"steps": [0, 1, 1, 2]},
+        {"steps": [0, 1]},
+        {"states": 7},
+        {"states": [[1], [1, 2]]},
+    ],
+)
+def test_a_malformed_answer_is_refused(tmp_path, capsys, change):
+    showcase = [entry(kind="math", samples=[QUESTION | change])]
+    assert "is damaged" in refused([make_folder(tmp_path, showcase=showcase)], capsys)
 
 
 @pytest.mark.parametrize(

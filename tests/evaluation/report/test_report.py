@@ -69,7 +69,9 @@ def test_it_names_nothing_outside_itself(tmp_path):
     page = Path(write_report([make_folder(tmp_path)])).read_text()
     elements = Elements(page).elements
     assert not {tag for tag, _ in elements} & {"link", "img", "iframe", "object", "embed", "base"}
-    assert not [a for _, a in elements if {"src", "href", "srcset", "style", "onclick"} & set(a)]
+    assert not [a for _, a in elements if {"src", "srcset", "style", "onclick"} & set(a)]
+    ids = {a["id"] for _, a in elements if "id" in a}
+    assert {a["href"] for _, a in elements if "href" in a} <= {f"#{name}" for name in ids}
     assert not re.search(r'url\((?!"data:image/png;base64,)|@import|https?://', page)
 
 
@@ -77,7 +79,10 @@ def test_several_folders_are_told_apart(tmp_path):
     folders = [make_folder(tmp_path / name, checkpoint=name) for name in ("one", "two")]
     page = Path(write_report(folders, str(tmp_path / "both.html"))).read_text()
     for folder in folders:
-        assert f"<h2>Figures <small>{folder}</small></h2>" in page
+        assert folder in page.partition('id="origin"')[2]
+    headings = re.findall(r"<h3>(.*?)</h3>", page.partition('id="figures"')[2])
+    assert headings[:2] == ["Evaluation (1)", "Evaluation (2)"]
+    assert not re.search(r"<h\d[^>]*>[^<]*/", page), "no paths in headings"
     ids = [a["id"] for _, a in Elements(page).elements if "id" in a]
     assert len(ids) == len(set(ids))
 
@@ -87,13 +92,13 @@ def test_published_figures_stand_beside_ours(tmp_path):
     table = {"title": "Paper", "suite": "sudoku", "metrics": ["exact"], "rows": [row]}
     page = Path(write_report([make_folder(tmp_path, tables=[table])])).read_text()
     assert '<td class="quoted">93.4</td>' in page
-    assert "<caption>Paper</caption>" in page
+    assert "<caption><span>Paper</span></caption>" in page
 
 
 def test_samples_without_a_player_are_mentioned(tmp_path):
     showcase = [entry(kind="sound", samples=[{"what": "ever"}])]
     page = Path(write_report([make_folder(tmp_path, showcase=showcase)])).read_text()
-    assert "sudoku, her, rm: the report has no player for samples of kind sound" in page
+    assert "sudoku, her: the report has no player for samples of kind sound" in page
     assert 'id="player"' not in page
 
 
@@ -341,12 +346,12 @@ def test_boxes_have_borders(open_report):
 
 def test_another_run_shows_the_same_sample(open_report):
     samples = [sample("a"), sample("b", [STATES[0], STATES[4]], "fixed at once")]
-    showcase = [entry(samples=samples), entry("none", samples=samples[::-1])]
+    showcase = [entry(samples=samples), entry("none", samples=samples[1:])]
     page = open_report(folder={"showcase": showcase})
     assert page.locator("#sample option").all_inner_texts()[1] == "b (fixed at once)"
     page.select_option("#sample", label="b (fixed at once)")
     assert status(page).startswith("step 0 of 1")
-    page.select_option("#run", label="sudoku, none, rm")
+    page.select_option("#run", label="none, rm")
     assert page.input_value("#sample") == "0"  # where the other run has it
     assert status(page).startswith("step 0 of 1")
 
@@ -371,13 +376,116 @@ def test_hostile_names_are_only_text(open_report):
             "checkpoint": HOSTILE,
         }
     )
-    assert page.title() == "Evaluation report"
+    assert page.title() == HOSTILE
+    assert page.inner_text("h1") == HOSTILE
     assert page.locator("img").count() == 0
     assert page.locator("script").count() == 2
-    assert page.inner_text("tbody th >> nth=0") == HOSTILE
-    assert page.inner_text("caption >> nth=0") == HOSTILE
-    assert page.locator("#run option").inner_text() == f"sudoku, {HOSTILE}, rm"
+    assert page.inner_text("#figures tbody th >> nth=0") == HOSTILE
+    assert page.inner_text("#figures caption >> nth=0") == HOSTILE
+    assert page.locator("#run option").inner_text() == HOSTILE
     assert page.locator("#sample option").inner_text() == f"{HOSTILE} ({HOSTILE})"
+
+
+RM = {"policy": "revision"}
+RUNS = {
+    ("base", "fill"): (0.4, {"policy": "absorbing"}),
+    ("sft", "fill"): (0.6, {"policy": "absorbing"}),
+    ("rm", "rm"): (0.9, RM),
+}
+
+
+def compared_folder(path, **changes):
+    """An evaluation of base, SFT and RM, with a ceiling and boards as given."""
+    scores = [score(value=v, checkpoint=c, decoder=d) for (c, d), (v, _) in RUNS.items()]
+    own = {"checkpoint": "rm", "decoder": "rm"}
+    scores += [score("as_given", 0.0, **own, low=0.0, high=0.01), score("ceiling", 0.95, **own)]
+    rows = [{"label": c.upper(), "checkpoint": c, "decoder": d} for c, d in RUNS]
+    table = {"title": "Boards", "suite": "sudoku", "metrics": ["exact"], "rows": rows}
+    samples = [sample("kept", [STATES[4]]), sample("telling"), sample("lost", STATES[:2])]
+    showcase = [entry("sft", samples, decoder="fill"), entry("rm", samples)]
+    make_folder(path, frame(*scores), showcase, [table])
+    file = path / "evaluation.json"
+    facts = json.loads(file.read_text())
+    facts["runs"] = [
+        facts["runs"][0] | {"checkpoint": c, "decoder": d, "settings": settings}
+        for (c, d), (_, settings) in RUNS.items()
+    ]
+    facts["recipe"] |= changes
+    file.write_text(json.dumps(facts))
+    return str(path)
+
+
+def test_the_page_opens_with_the_answer_then_the_player_and_ends_with_settings(tmp_path):
+    folder = compared_folder(tmp_path, title="Boards, repaired")
+    page = Path(write_report([folder])).read_text()
+    assert "<title>Boards, repaired</title>" in page
+    assert "<h1>Boards, repaired</h1>" in page
+    contents = re.findall(r'<a href="#(\w+)">', page)
+    assert contents == ["answer", "player", "figures", "origin"]
+    places = [page.index(f'id="{name}"') for name in contents]
+    assert places == sorted(places)
+    said = re.sub(r"<[^>]+>", "", page.partition('class="verdict">')[2].partition("</p>")[0])
+    assert said == (
+        "Yes. With RM, 90.0% of 1,000 boards are solved; 0.0% as given, 40.0% with BASE, "
+        "60.0% with SFT. No reviser can be expected to exceed 95.0%."
+    )
+    names = re.findall(r'<span class="who">([^<]+)<', page)
+    assert names == ["as given", "BASE", "SFT", "RM"]
+    widths = re.findall(r'class="fill" x="0" y="22%" width="([\d.]+)%"', page)
+    assert [float(x) for x in widths] == [0, 40, 60, 90], "from zero, of a scale to 100"
+    assert page.count('class="ceiling" x1="95.0%"') == 4
+
+
+def test_the_player_opens_with_a_sample_that_was_put_right(tmp_path):
+    page = Path(write_report([compared_folder(tmp_path)])).read_text()
+    data = json.loads(page.partition('id="showcase">')[2].partition("</script>")[0])
+    assert [run["name"] for run in data] == ["RM", "SFT"]
+    assert [x["sample_id"] for x in data[0]["samples"]] == ["telling", "kept", "lost"]
+
+
+def test_an_evaluation_of_an_earlier_version_is_named_by_its_first_table(tmp_path):
+    page = Path(write_report([compared_folder(tmp_path)])).read_text()
+    assert "<h1>Boards</h1>" in page
+
+
+@pytest.mark.parametrize("headline", [7, {"suite": 3}, {"suite": "sudoku", "what": 1}])
+def test_a_malformed_headline_is_refused(tmp_path, capsys, headline):
+    folder = compared_folder(tmp_path, headline=headline)
+    assert "evaluation.json: headline" in refused([folder], capsys)
+
+
+def test_the_answer_and_the_contents_work_in_a_browser(browser, tmp_path):
+    path = write_report([compared_folder(tmp_path)])
+    page = browser.new_page(viewport={"width": 1280, "height": 700}, reduced_motion="reduce")
+    page.goto(f"file://{path}")
+    assert page.inner_text("#answer h2") == "Did revision help?"
+    bars = [x.bounding_box() for x in page.locator(".bar .fill").all()]
+    assert bars[3]["width"] / bars[1]["width"] == pytest.approx(90 / 40, rel=0.01)
+    assert bars[3]["x"] == bars[1]["x"]
+    page.click("nav a[href='#origin']")
+    assert page.evaluate("window.scrollY") > 100
+    assert page.locator("nav").bounding_box()["y"] == 0, "the contents stay in view"
+    page.close()
+
+
+def test_tables_fit_a_screen_of_1280_pixels(open_report):
+    label = "a label as long as the labels of recipes are"
+    metrics = [f"first_remask_precision_{i}" for i in range(14)]
+    runs = [f"run-{i}" for i in range(11)]
+    scores = frame(*(score(m, checkpoint=c) for c in runs for m in metrics))
+    rows = [
+        {"label": f"{label} {c}", "checkpoint": c, "decoder": "rm", "quoted": [9.5] * 14}
+        for c in runs
+    ]
+    table = {"title": "Wide", "suite": "sudoku", "metrics": metrics, "rows": rows}
+    page = open_report(
+        folder={"scores": scores, "tables": [table]}, viewport={"width": 1280, "height": 800}
+    )
+    sizes = page.locator("#figures .scroll").evaluate_all(
+        "all => all.map(x => [x.scrollWidth, x.clientWidth])"
+    )
+    assert len(sizes) > 1, "folded"
+    assert all(width <= room for width, room in sizes)
 
 
 def test_a_phone_and_the_dark_need_no_sideways_scrolling(open_report):

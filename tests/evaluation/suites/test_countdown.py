@@ -54,6 +54,17 @@ def test_scores_of_paths_written_by_hand():
     assert values["returned"] == 1 / 2
 
 
+def test_a_response_that_revision_put_right_is_counted_and_shown():
+    revised = path("1-2=3;3-3=0", "1_2=3;3-3=0", "1+2=3;3-3=0")
+    assert scores(path("1+2=3;3-3=0"), revised)["as_first_written"] == 1 / 2
+    (shown,) = SUITE.showcase(pa.Table.from_pylist([revised]))
+    sample = SUITE.player_sample(shown)
+    assert (sample.answer.prompt, sample.answer.response) == ("123=0:", "1+2=3;3-3=0")
+    assert (sample.columns, sample.note) == (None, "put right by revision")
+    texts = ["".join(sample.symbols[token] for token in state) for state in sample.states]
+    assert texts[1:3] == ["1-2=3;3-3=0.", "1·2=3;3-3=0."]
+
+
 def test_another_solution_counts():
     assert scores(path("1-2=0;0-3=0"))["solved"] == 1
 

@@ -10,6 +10,7 @@ from remask.evaluation.decoder import Decoder
 from remask.evaluation.registry import SUITES, find_suite, make_suite
 from remask.evaluation.suites import program_suite
 from remask.evaluation.suites.math import MathSuite
+from remask.evaluation.suites.text_showcase import choose
 from remask.evaluation.suites.text_suite import TextSuite
 from remask.pipeline.sandbox.run import is_available
 from remask.pipeline.sources.text import TextSource
@@ -121,6 +122,47 @@ def test_what_revision_replaced_is_counted(suite):
     assert (rows[1]["remasked"], rows[1]["replaced"], rows[1]["restored"]) == (1, 1, 0)
     assert figures["replaced", None, None].value == 0.25
     assert rows[0]["forward_passes"] == 3  # two to reveal, one without an action
+
+
+def test_an_answer_put_right_is_shown_token_by_token(suite):
+    made = suite("math", MATH[1:2], gen_length=24, steps=12)
+    said, drafts = {"4 - 1": "So \\boxed{3}.\n"}, {"4 - 1": "So \\boxed{9}.\n"}
+    decoder = made.adapt(Decoder(settings={"reveal_count": 12}))
+    predictions = made.predict(Speaker(made.codec, said, drafts), range(1), decoder)
+    figures = {s.metric: s.value for s in made.score(predictions) if s.by is None}
+    assert (figures["accuracy"], figures["as_first_written"]) == (1.0, 0.0)
+    (shown,) = json.loads(json.dumps(made.showcase(predictions)))
+    sample = made.player_sample(shown)
+    assert sample.answer.prompt.startswith("4 - 1?\n\nReason step by step")
+    assert (sample.answer.response, sample.answer.is_right) == ("So \\boxed{3}.\n", True)
+    assert (sample.answer.found, sample.note) == ("3", "put right by revision")
+    texts = ["".join(sample.symbols[token] for token in state) for state in sample.states]
+    length = len("So \\boxed{3}.\n")
+    assert texts[0] == "·" * (length + 1), "up to the first end token"
+    assert [text[:length] for text in texts[2:5]] == [
+        "So \\boxed{9}.\n", "So \\boxed{·}.\n", "So \\boxed{3}.\n",
+    ]  # fmt: skip
+    assert texts[-1].endswith("\n<|endoftext|>")
+    assert sample.telling == (True, True, 1)
+
+
+def test_all_runs_show_the_first_questions_and_right_ones_put_right(suite):
+    def row(name, is_right, as_written, remasked):
+        facts = {"is_right": is_right, "right_as_written": as_written, "remasked": remasked}
+        return facts | {"name": name}
+
+    rows = [
+        row("first", False, False, 0), row("second", True, True, 0), row("kept", True, True, 9),
+        row("repaired", True, False, 1), row("broken", False, True, 3),
+        row("idle", False, False, 0),
+    ]  # fmt: skip
+    names = [row["name"] for row in choose(rows)]
+    assert names == ["first", "second", "repaired", "kept", "broken", "idle"]
+
+
+def test_the_showcase_of_an_earlier_version_is_no_error(suite):
+    old = {"sample_id": "1", "response": "x", "answer": None, "is_right": False, "verdict": ""}
+    assert suite("math", MATH).player_sample(old) is None
 
 
 def test_gsm8k_finds_the_number(suite):

@@ -31,6 +31,11 @@ CURVE = {
     "metric": "exact",
     "lines": [{"label": "ours", "checkpoint": "her", "decoders": ["rm"]}],
 }
+HEADLINE = {
+    "suite": "sudoku",
+    "metric": "exact",
+    "rows": [{"label": "ours", "checkpoint": "her", "decoder": "rm", "quoted": [91.5]}],
+}
 
 
 @functools.cache
@@ -49,15 +54,29 @@ def evaluated() -> Files:
         "note": "good",
     }
     letters = {"sample_id": "c", "symbols": "_.01", "states": [[0, 0], [2, 3]], "note": "solved"}
+    answer = {
+        "sample_id": "q",
+        "prompt": "How many?",
+        "response": "two\n",
+        "answer": "two",
+        "expected": "2",
+        "verdict": "by hand",
+        "is_right": True,
+        "note": "right",
+        "symbols": ["·", "two", "\n", "three"],
+        "states": [[0, 0], [3, 2], [0, 2], [1, 2]],
+        "steps": [0, 2, 3, 5],
+    }
     showcase = [
         entry(samples=[sample()]),
+        entry(samples=[answer], kind="math", suite="questions"),
         entry(samples=[edit], kind="image_edit", suite="edits"),
         entry(samples=[letters], kind="countdown", suite="countdown"),
     ]
     files = made(lambda folder: make_folder(folder / OUTPUT, showcase=showcase, tables=[TABLE]))
     name = f"{OUTPUT}/evaluation.json"
     facts = json.loads(files[name])
-    facts["recipe"]["curves"] = [CURVE]
+    facts["recipe"] |= {"curves": [CURVE], "title": "Boards, repaired", "headline": HEADLINE}
     return files | {name: json.dumps(facts).encode()}
 
 

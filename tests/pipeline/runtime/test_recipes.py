@@ -135,3 +135,26 @@ def test_every_packaged_recipe_survives_the_way_through_plain_values(kind_of_roo
         kind = RolloutRecipe if path.stem.endswith("_rollout") else kind_of_room
         recipe = load_recipe(kind, path, [])
         assert make_recipe(kind, dataclasses.asdict(recipe), {}) == recipe
+
+
+EVALUATION = "output: out\nsuites: {x: {kind: sudoku}}\ncheckpoints: {rm: sudoku}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("# Boards: ours and\n# theirs. And more.\n#   remask eval\n", "Boards: ours and theirs"),
+        ("# A title.\n", "A title"),
+        ("\n# not at the top\n", "mine"),
+        ("", "mine"),
+        ("# A comment.\ntitle: The author's\n", "The author's"),
+        ("# A comment.\ntitle: ''\n", "A comment"),
+        (f"# {'long ' * 50}\n", f"{('long ' * 23).strip()} …"),
+    ],
+)
+def test_a_title_defaults_to_the_opening_comment_or_the_file(tmp_path, text, title):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text + EVALUATION)
+    assert load_recipe(EvalRecipe, path, []).title == title
+    assert make_recipe(EvalRecipe, path, {}).title == title
+    assert load_recipe(EvalRecipe, path, ["title=other"]).title == "other"
