@@ -38,7 +38,8 @@ class TextSource:
     data: str = field(metadata=PLACE)
     """A file (.jsonl, .json, .csv, .parquet) or the name of a data set on the hub."""
     tokenizer: str = field(metadata=PLACE)
-    """Folder or hub name of a Hugging Face tokenizer."""
+    """Folder or hub name of a Hugging Face tokenizer. One without a mask or end token gets it, with
+    the next free id (`models/text/extension.py`)."""
     benchmark: Benchmark | None = None
     """Read the data as this benchmark. Its records have the fields `prompt` and `response` in the
     wording of the benchmark's suite, with or without `chat`. From MBPP only the part that the suite
@@ -62,8 +63,8 @@ class TextSource:
     mask_token: str | None = None
     """The mask token; defaults to the one that the tokenizer names."""
     append_eos: bool = True
-    """End the response with the tokenizer's end token. A tokenizer without one is an error, except
-    in a chat whose turns end with a token of their own."""
+    """End the response with the tokenizer's end token. A tokenizer without one gets one, except in
+    a chat whose turns end with a token of their own."""
     eos_bucket: Annotated[int | None, Range("[1, inf)")] = None
     """Pad the row with end tokens to a multiple of this many tokens, at most to `max_length`. They
     are part of the response, as in LLaDA's training, so that the model learns how long answers are.
@@ -84,7 +85,7 @@ class TextSource:
         return ()
 
     def tokenizer_hash(self) -> str:
-        return self._tokenizer().hash
+        return self.read_tokenizer().hash
 
     def with_absolute_paths(self) -> "TextSource":
         """The same source with absolute paths; hub names stay."""
@@ -102,7 +103,7 @@ class TextSource:
         return self._records()._fingerprint
 
     def vocabulary(self) -> Vocabulary:
-        tokenizer = self._tokenizer()
+        tokenizer = self.read_tokenizer()
         known = set(tokenizer.inner.get_vocab().values())
         size = max(known) + 1
         added = tokenizer.inner.added_tokens_decoder
@@ -114,7 +115,7 @@ class TextSource:
         """Judges responses as the benchmark's suite does; None without such a benchmark."""
         if self.benchmark not in CHECKED:
             return None
-        return BenchmarkChecker(self.benchmark, self._benchmark_record, self._tokenizer)
+        return BenchmarkChecker(self.benchmark, self._benchmark_record, self.read_tokenizer)
 
     def num_records(self) -> dict[str, int]:
         """Records to look through for each split; both splits look through all of them."""
@@ -157,16 +158,15 @@ class TextSource:
             num_skipped=skipped,
         )
 
-    def _tokenizer(self) -> TextTokenizer:
-        tokenizer = load_tokenizer(self.tokenizer, self.mask_token)
-        if self.append_eos and tokenizer.eos_id is None:
-            is_ended = self.chat and tokenizer.turn_end and not self.eos_bucket
-            if not is_ended:
-                raise ValueError(
-                    f"tokenizer {self.tokenizer} has no end token, so no response would end; name "
-                    "its eos_token in tokenizer_config.json, or set append_eos: false"
-                )
-        return tokenizer
+    def read_tokenizer(self) -> TextTokenizer:
+        """The tokenizer, with a mask token and, if responses end with it, an end token."""
+        tokenizer = load_tokenizer(self.tokenizer, self.mask_token, "mask")
+        if not self.append_eos or tokenizer.eos_id is not None:
+            return tokenizer
+        is_ended = self.chat and tokenizer.turn_end and not self.eos_bucket
+        if is_ended:
+            return tokenizer
+        return load_tokenizer(self.tokenizer, self.mask_token, "mask and end")
 
     def _records(self) -> Any:
         if self.benchmark is None:
@@ -206,7 +206,7 @@ class TextSource:
     def _encode(self, prompt: str, response: str) -> tuple[list[int], list[int]] | None:
         """Ids of prompt and response; None if the response is empty, the row is too long, or MASK
         occurs in either."""
-        tokenizer = self._tokenizer()
+        tokenizer = self.read_tokenizer()
         mask = tokenizer.inner.convert_ids_to_tokens(tokenizer.mask_id)
         if mask in prompt or mask in response:
             return None
