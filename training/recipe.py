@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from remask.models import HistoryConfig
+from remask.models.backbones.named_sizes import without_size
 from remask.models.ranges import Range, check_fields
 from remask.pipeline.rollout_recipe import RolloutRecipe
 from remask.training.objective import ObjectiveConfig, StateWeights
@@ -143,7 +144,9 @@ class TrainRecipe:
     rounds: RoundsConfig | None = None
     """The model's own decodes as data, made anew in every round. Defaults to none."""
     model: dict[str, Any] | None = None
-    """A new backbone, by kind and config: {kind: sudoku, side: 9}."""
+    """A new backbone, by kind and config, {kind: sudoku, side: 9}, or by a size, {kind: llada,
+    size: tiny}, beside which other keys take precedence. Vocabulary size and MASK come from
+    `shards` where they are left out."""
     start: str | None = None
     """A checkpoint folder to start from instead."""
     history: HistoryConfig | None = None
@@ -177,6 +180,8 @@ class TrainRecipe:
             self._check_rounds(self.rounds)
         if (self.model is None) == (self.start is None):
             raise ValueError("give either model, for a new backbone, or start, a checkpoint folder")
+        if self.model is not None:
+            without_size(self.model)  # checks kind and size
         if (self.steps is None) == (self.epochs is None):
             raise ValueError("give either steps or epochs")
         if "://" in self.output:
