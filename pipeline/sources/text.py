@@ -6,8 +6,7 @@ The prompt is the condition and stays fixed; the response is editable.
 
 import functools
 import hashlib
-import re
-import string
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -27,6 +26,7 @@ from remask.pipeline.format.examples import Examples, Vocabulary, hash_share, pa
 from remask.pipeline.runtime.data_files import is_data_file, load_files, load_from_hub
 from remask.pipeline.runtime.places import PLACE
 from remask.pipeline.runtime.storage import absolute_if_here, file_hash
+from remask.pipeline.sources.templates import fill, template_fields
 from remask.pipeline.sources.text_checker import CHECKED, BenchmarkChecker
 
 
@@ -128,21 +128,14 @@ class TextSource:
         records = self._records()
         ids, prompts, rows, skipped = [], [], [], 0
         for number in range(first, min(first + count, len(records))):
-            record = self._record(number)
-            prompt, response = self._texts(record, number)
-            # Records with the same prompt share a split. If the prompt is constant, the response
-            # decides.
-            key = prompt if _fields(self._templates[0]) else response
-            is_held_out = hash_share(key.encode()) < self.held_out_share
-            if is_held_out != (split == "held_out"):
+            pair = self.read_pair(number)
+            if pair.is_held_out != (split == "held_out"):
                 continue
-            encoded = None
-            if all(record[n] is not None for n in _fields("".join(self._templates))):
-                encoded = self._encode(prompt, response)
+            encoded = self.encode_pair(pair)
             if encoded is None:
                 skipped += 1
                 continue
-            ids.append(f"{Path(self.data).stem}-{self.subset}-{number:09d}")  # see `_number`
+            ids.append(pair.example_id)
             prompts.append(len(encoded[0]))
             rows.append(np.array(encoded[0] + encoded[1]))
         target, lengths = pad(rows, vocabulary.dtype)
@@ -156,6 +149,30 @@ class TextSource:
             prompt_lengths=prompt_lengths,
             vocabulary=vocabulary,
             num_skipped=skipped,
+        )
+
+    def read_pair(self, number: int) -> "TextPair":
+        """A record by its number, as prompt and response."""
+        try:
+            record = self._records()[number]
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self.data}: record {number} is not UTF-8: {error}") from error
+        prompt, response = (fill(x, record, self.data, number) for x in self._templates)
+        # Records with the same prompt share a split. If the prompt is constant, the response
+        # decides.
+        key = prompt if template_fields(self._templates[0]) else response
+        try:
+            share = hash_share(key.encode())
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{self.data}: row {number + 1} is no valid text: {error}") from error
+        names = template_fields("".join(self._templates))
+        return TextPair(
+            example_id=f"{Path(self.data).stem}-{self.subset}-{number:09d}",  # see `_number`
+            record=record,
+            prompt=prompt,
+            response=response,
+            is_held_out=share < self.held_out_share,
+            is_complete=all(record[name] is not None for name in names),
         )
 
     def read_tokenizer(self) -> TextTokenizer:
@@ -187,26 +204,12 @@ class TextSource:
             split_seed=self.split_seed,
         )
 
-    def _record(self, number: int) -> dict[str, Any]:
-        try:
-            return self._records()[number]
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{self.data}: record {number} is not UTF-8: {error}") from error
-
-    def _texts(self, record: dict[str, Any], number: int) -> tuple[str, str]:
-        try:
-            prompt, response = (template.format(**record) for template in self._templates)
-        except (KeyError, IndexError, AttributeError, ValueError) as error:
-            raise ValueError(
-                f"{self.data}: row {number + 1} does not fit a template ({error}); it has the "
-                f"fields {sorted(record)}"
-            ) from error
-        return prompt, response
-
-    def _encode(self, prompt: str, response: str) -> tuple[list[int], list[int]] | None:
-        """Ids of prompt and response; None if the response is empty, the row is too long, or MASK
-        occurs in either."""
-        tokenizer = self.read_tokenizer()
+    def encode_pair(self, pair: "TextPair") -> tuple[list[int], list[int]] | None:
+        """Ids of prompt and response; None if a field is missing, the response is empty, the row is
+        too long, or MASK occurs in either."""
+        tokenizer, prompt, response = self.read_tokenizer(), pair.prompt, pair.response
+        if not pair.is_complete:
+            return None
         mask = tokenizer.inner.convert_ids_to_tokens(tokenizer.mask_id)
         if mask in prompt or mask in response:
             return None
@@ -221,15 +224,22 @@ class TextSource:
         return (prompt_ids, answer) if answer and fits else None
 
 
+@dataclass(frozen=True, kw_only=True)
+class TextPair:
+    """A record, filled into the templates."""
+
+    example_id: str
+    record: Mapping[str, Any]
+    prompt: str
+    response: str
+    is_held_out: bool
+    is_complete: bool
+    """Whether all fields of the templates have a value."""
+
+
 def _number(example_id: str) -> int:
     """The number of an example's record."""
     return int(example_id.rpartition("-")[2])
-
-
-def _fields(template: str) -> list[str]:
-    """The record fields a template names."""
-    parts = [name for _, name, _, _ in string.Formatter().parse(template) if name]
-    return [re.split(r"[.\[]", part)[0] for part in parts]
 
 
 @functools.lru_cache(maxsize=2)
