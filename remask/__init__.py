@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from remask import evaluation, infra, kernels, models, pipeline, training
     from remask.infra.surface import build, evaluate, report, train
+    from remask.infra.text_recipe import new_text_recipe
     from remask.models import load, revise
     from remask.pipeline import open_manifest, read_rows, states
 
@@ -33,6 +34,7 @@ __all__ = [
     "kernels",
     "load",
     "models",
+    "new_text_recipe",
     "open_manifest",
     "pipeline",
     "read_rows",
@@ -49,6 +51,7 @@ _HOMES = {
     "build": "remask.infra.surface",
     "evaluate": "remask.infra.surface",
     "load": "remask.models",
+    "new_text_recipe": "remask.infra.text_recipe",
     "open_manifest": "remask.pipeline",
     "read_rows": "remask.pipeline",
     "report": "remask.infra.surface",

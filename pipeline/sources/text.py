@@ -4,6 +4,7 @@ Parquet, or a data set on the hub.
 The prompt is the condition and stays fixed; the response is editable.
 """
 
+import contextlib
 import functools
 import hashlib
 from collections.abc import Mapping
@@ -242,6 +243,15 @@ def _number(example_id: str) -> int:
     return int(example_id.rpartition("-")[2])
 
 
-@functools.lru_cache(maxsize=2)
 def _load(data: str, subset: str) -> Any:
+    path = Path(data)
+    with contextlib.suppress(OSError, ValueError):  # of names that are no paths
+        about = path.stat()
+        return _load_once(data, subset, (str(path.absolute()), about.st_mtime_ns, about.st_size))
+    return _load_once(data, subset, None)
+
+
+@functools.lru_cache(maxsize=2)
+def _load_once(data: str, subset: str, version: tuple[str, int, int] | None) -> Any:
+    """The records; `version` tells the files of one name apart."""
     return load_files([data], subset, data) if is_data_file(data) else load_from_hub(data, subset)
