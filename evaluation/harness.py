@@ -92,7 +92,7 @@ class RemaskLM(TemplateLM):
 
     @property
     def eot_token_id(self) -> int:
-        if self.codec.eos_id is None:
+        if self.codec.eos_id is None or self.codec.eos_id >= self.backbone.vocab_size:
             raise ValueError(f"tokenizer {self.codec.name} has no EOS token")
         return self.codec.eos_id
 

@@ -21,6 +21,7 @@ SUITES: dict[str, str] = {
     "mbpp": "remask.evaluation.suites.mbpp:MbppSuite",
     "sudoku": "remask.evaluation.suites.sudoku:SudokuSuite",
     "sudoku_puzzles": "remask.evaluation.suites.sudoku_puzzles:SudokuPuzzlesSuite",
+    "text": "remask.evaluation.suites.text:OwnTextSuite",
 }
 
 

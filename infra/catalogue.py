@@ -1,9 +1,12 @@
-"""The packaged recipes: list them, print one, or copy one to start from.
+"""The packaged recipes: list them, print one, copy one; or write one for data of your own.
 
 remask recipes                                # all, with the command that runs each
 remask recipes show sudoku_small
 remask recipes show training/recipes/sudoku4.yaml
 remask recipes copy llada_math_lora my_math.yaml
+remask recipes new text --data sums.jsonl --tokenizer folder    # then: remask run sums.yaml
+remask recipes new text --data sums.jsonl --tokenizer folder \\
+    --prompt "Q: {question}\\nA: " --response "{answer}" --file own.yaml
 """
 
 import argparse
@@ -99,9 +102,21 @@ def main(argv: list[str] | None = None) -> None:
     for action in (show, copy):
         action.add_argument("name", help="such as sudoku_small or training/recipes/sudoku4.yaml")
     copy.add_argument("path", nargs="?", type=Path, help="file or folder (default: this folder)")
+    new = actions.add_parser("new", help="write a recipe for your own data, with sizes that fit it")
+    new.add_argument("kind", choices=("text",), help="text: prompts and responses, from any table")
+    new.add_argument("--data", required=True, help=".jsonl, .json, .csv, .parquet, or a hub name")
+    new.add_argument(
+        "--tokenizer", required=True, help="folder or hub name of a Hugging Face tokenizer"
+    )
+    new.add_argument("--output", help="folder of what the run makes (default: runs/NAME)")
+    new.add_argument("--prompt", help="template over a row's fields (default: a guess)")
+    new.add_argument("--response", help="template over a row's fields, goes with --prompt")
+    new.add_argument("--file", help="where to write the recipe (default: NAME.yaml)")
     arguments = parser.parse_args(argv)
     try:
-        if arguments.action is None:
+        if arguments.action == "new":
+            write_new(arguments)
+        elif arguments.action is None:
             print_recipes(packaged_recipes())
         elif arguments.action == "show":
             sys.stdout.write(find_packaged(arguments.name).path.read_text("utf-8"))
@@ -109,6 +124,23 @@ def main(argv: list[str] | None = None) -> None:
             say(copy_recipe(find_packaged(arguments.name), arguments.path or Path()))
     except ValueError as error:
         fail("remask recipes", 2, error)
+
+
+def write_new(arguments: argparse.Namespace) -> None:
+    """Write a recipe for one's own text and say what to do with it."""
+    from remask.infra.text_recipe import new_text_recipe  # imports torch
+
+    templates = (arguments.prompt, arguments.response)
+    prompt, response = (x and x.replace("\\n", "\n") for x in templates)
+    path = new_text_recipe(
+        arguments.data,
+        arguments.tokenizer,
+        output=arguments.output,
+        prompt=prompt,
+        response=response,
+        file=arguments.file,
+    )
+    say(f"{path} is written; read it, then run it: remask run {path}")
 
 
 def print_recipes(recipes: list[PackagedRecipe]) -> None:

@@ -2,27 +2,37 @@
 
 A recipe lists commands. Each does only what is missing, so a run that was stopped continues where
 it was. `VERB.key=value` changes a key in every stage of that verb. All recipes are checked before
-the first stage begins; their names are looked up as paths, then beside the recipe that lists them,
-then among the packaged ones.
+the first stage begins; their names are looked up among those that the file itself holds under
+`recipes`, then as paths, then beside the file, then among the packaged ones. A recipe of the file
+is also run alone, as `remask train FILE:NAME`, and changed by `NAME.key=value`.
 
     remask run sudoku4
     remask run sudoku9 train.engine.precision=fp32
     remask run my/recipe.yaml --dry-run
+    remask run own.yaml base.steps=1000
 """
 
 import argparse
 import pkgutil
+import re
 import shlex
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
-from remask.pipeline.runtime.recipes import RECIPE_HELP, find_recipe, load_recipe
+from remask.pipeline.runtime.recipes import (
+    RECIPE_HELP,
+    SUFFIX,
+    find_recipe,
+    load_recipe,
+    split_section,
+)
 from remask.pipeline.runtime.terminal import fail, make_console, say, visible
 from remask.training.recipe import TrainRecipe
 from remask.training.run.folder import RunFolder
@@ -31,6 +41,8 @@ MAX_STAGES = 1000
 """Limit of the stages of a run, whose recipes are all read before the first stage begins."""
 STOPPED = 130
 """Exit status of a command that Ctrl-C ended."""
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+"""Name of a recipe within a run's own file."""
 STAGES = {
     "source": "remask.pipeline.recipe:BuildRecipe",
     "probe": "remask.pipeline.recipe:BuildRecipe",
@@ -52,8 +64,16 @@ class RunRecipe:
 
     stages: tuple[str, ...]
     """Commands as they are typed after `remask`: a verb with its arguments."""
+    recipes: dict[str, Any] = field(default_factory=dict)
+    """Recipes of the stages, by names that stand for paths in `stages`. Others lie in files of
+    their own."""
 
     def __post_init__(self) -> None:
+        for name in self.recipes:
+            if not NAME.fullmatch(name) or name in STAGES:
+                raise ValueError(
+                    f"recipes: a name has letters, digits, - and _, and is no verb; got {name!r}"
+                )
         if not 1 <= len(self.stages) <= MAX_STAGES:
             raise ValueError(f"stages must be 1 .. {MAX_STAGES}, got {len(self.stages)}")
         for stage in self.stages:
@@ -75,8 +95,10 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_intermixed_args(argv)
     try:
         path = find_recipe(RunRecipe, arguments.recipe)
-        commands = with_overrides(load_recipe(RunRecipe, path, []).stages, arguments.overrides)
-        stages, recipes = find_recipes(commands, path.parent)
+        recipe = load_recipe(RunRecipe, path, [])
+        own = {name: f"{path}:{name}" for name in recipe.recipes}
+        commands = with_overrides(recipe.stages, arguments.overrides, own)
+        stages, recipes = find_recipes(commands, path.parent, own)
     except ValueError as error:
         fail("remask run", 2, error)
     console = make_console(to_stderr=True)
@@ -102,26 +124,38 @@ def main(argv: list[str] | None = None) -> None:
             raise SystemExit(status if status > 0 else 1)
 
 
-def with_overrides(stages: tuple[str, ...], overrides: list[str]) -> list[list[str]]:
-    """Each stage as arguments, with the overrides of its verb appended."""
-    commands = [shlex.split(stage) for stage in stages]
+def with_overrides(
+    stages: tuple[str, ...], overrides: list[str], own: Collection[str] = ()
+) -> list[list[str]]:
+    """Each stage as arguments, with the overrides of its verb, or of its own recipe, appended."""
+    stage_words = [shlex.split(stage) for stage in stages]
+    commands = [list(words) for words in stage_words]
     for override in overrides:
-        verb, _, setting = override.partition(".")
-        if "=" not in setting or verb not in {command[0] for command in commands}:
+        which, _, setting = override.partition(".")
+        chosen = [
+            command
+            for words, command in zip(stage_words, commands, strict=True)
+            if words[0] == which or (which in own and which in words[1:])
+        ]
+        if "=" not in setting or not chosen:
+            names = f", or NAME.key=value with one of {list(own)}" if own else ""
             raise ValueError(
-                f"an override is VERB.key=value with a verb of the recipe, got {override!r}"
+                f"an override is VERB.key=value with a verb of the recipe{names}, got {override!r}"
             )
-        for command in commands:
-            command += [setting] * (command[0] == verb)
+        for command in chosen:
+            command.append(setting)
     return commands
 
 
-def find_recipes(commands: list[list[str]], beside: Path) -> tuple[list[list[str]], list[Any]]:
+def find_recipes(
+    commands: list[list[str]], beside: Path, own: Mapping[str, str] | None = None
+) -> tuple[list[list[str]], list[Any]]:
     """Find and read the recipe of every stage.
 
     Args:
         commands: Verbs with their arguments.
         beside: Folder of the recipe that lists them.
+        own: Recipes in that file: what each name stands for. Defaults to none.
 
     Returns:
         The commands with the path of each recipe in place of its name; and each recipe, or None for
@@ -130,6 +164,7 @@ def find_recipes(commands: list[list[str]], beside: Path) -> tuple[list[list[str
     Raises ValueError, naming the stage, for a recipe that cannot be read.
     """
     resolved, recipes = [], []
+    own = own or {}
     for number, (verb, *arguments) in enumerate(commands, 1):
         kind = STAGES[verb] and pkgutil.resolve_name(STAGES[verb])
         recipe = None
@@ -137,18 +172,24 @@ def find_recipes(commands: list[list[str]], beside: Path) -> tuple[list[list[str
             words = [x for x in arguments if not x.startswith("-") and "=" not in x]
             if not words:
                 raise ValueError(f"stage {number}, {verb}, names no recipe")
-            # Values of options are among the words, and never end like a recipe.
-            name = next((x for x in words if x.endswith((".yaml", ".yml"))), words[0])
-            path = find_recipe(kind, name, beside)
+            # Values of options are among the words, and neither name a recipe nor end like one.
+            name = min(words, key=lambda x: (x not in own, not _is_recipe_file(x)))
+            path = find_recipe(kind, own.get(name, name), beside)
             overrides = [x for x in arguments if not x.startswith("-") and "=" in x]
             try:
                 recipe = load_recipe(kind, path, overrides)
             except ValueError as error:
                 raise ValueError(f"stage {number}, {verb}: {error}") from error
             arguments[arguments.index(name)] = str(path)
+        elif verb == "tune":  # a checkpoint and a recipe
+            arguments = [own.get(x, x) for x in arguments]
         resolved.append([verb, *arguments])
         recipes.append(recipe)
     return resolved, recipes
+
+
+def _is_recipe_file(word: str) -> bool:
+    return split_section(Path(word))[0].suffix in (SUFFIX, ".yml")
 
 
 def _is_finished(recipe: TrainRecipe) -> bool:

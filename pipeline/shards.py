@@ -3,7 +3,7 @@
     remask shards runs/sudoku/data
     remask shards runs/sudoku/data --where "split = 'train' and rows > 1000"
     remask shards runs/sudoku/data --sql "select split, sum(rows) from manifest group by split"
-    remask shards runs/sudoku/data show train-00000-00 7
+    remask shards runs/sudoku/data show train-00000-00 7    # --tokenizer T: as text
     remask shards runs/sudoku/data verify       # --repair removes what is bad
     remask shards runs/sudoku/data tv-bound
 
@@ -20,6 +20,7 @@ from typing import Any
 import polars as pl
 from rich.text import Text
 
+from remask.models.text.prompts import load_tokenizer
 from remask.pipeline.format.manifest import ROWS, SHARDS, open_manifest, read_files
 from remask.pipeline.format.rows import Row, TrajectoryRows, decode_trajectories, read_rows, states
 from remask.pipeline.proposal import PROBABILITY_FLOOR
@@ -27,6 +28,7 @@ from remask.pipeline.runtime.progress import Meter
 from remask.pipeline.runtime.provenance import PROVENANCE, RECIPE, read_json
 from remask.pipeline.runtime.storage import Storage, StorageError
 from remask.pipeline.runtime.terminal import fail, make_console, say, visible
+from remask.pipeline.shard_text import LEGEND, find_tokenizer, text_lines
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -42,6 +44,9 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--repair", action="store_true", help="verify: remove what is bad")
     parser.add_argument("--sql", help="a query over the table `manifest`")
+    parser.add_argument(
+        "--tokenizer", help="show: folder or hub name (default: the one that the data set keeps)"
+    )
     arguments = parser.parse_intermixed_args(argv)
     try:
         if arguments.action == "verify":  # which must not stop at a damaged manifest
@@ -51,7 +56,7 @@ def main(argv: list[str] | None = None) -> None:
             case "list":
                 print_table(query(table, arguments.sql) if arguments.sql else table)
             case "show":
-                show(arguments.uri, table, arguments.place)
+                show(arguments.uri, table, arguments.place, arguments.tokenizer)
             case "tv-bound":
                 print_table(tv_bound(table).lazy())
     except (ValueError, pl.exceptions.PolarsError) as error:
@@ -79,8 +84,8 @@ def print_table(table: pl.LazyFrame) -> None:
             say(line)
 
 
-def show(uri: str, table: pl.LazyFrame, place: list[str]) -> None:
-    """Print one row's states, a line per step."""
+def show(uri: str, table: pl.LazyFrame, place: list[str], tokenizer: str | None) -> None:
+    """Print one row's states, a line per step; as text if there is a tokenizer."""
     if len(place) != 2 or not place[1].isdigit():
         raise ValueError("show takes a shard and a row's number, like: show train-00000-00 7")
     shard = table.filter(pl.col("shard") == place[0]).collect()
@@ -90,9 +95,13 @@ def show(uri: str, table: pl.LazyFrame, place: list[str]) -> None:
     row = next(islice(read_rows(path), int(place[1]), None), None)
     if row is None:
         raise ValueError(f"{place[0]} has {shard['rows'][0]} rows, got {place[1]}")
+    codec = load_tokenizer(tokenizer) if tokenizer else find_tokenizer(uri)
+    lines = state_lines(row) if codec is None else text_lines(row, codec)
     console = make_console()
     say(f"{row.example_id}: {len(row.target)} tokens, prompt {row.prompt_length}")
-    for line in state_lines(row):
+    if codec is not None:
+        say(LEGEND)
+    for line in lines:
         console.print(line, soft_wrap=True)
 
 

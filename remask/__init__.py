@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from remask import evaluation, infra, kernels, models, pipeline, training
     from remask.infra.reviser import open_reviser
     from remask.infra.surface import build, evaluate, report, train
+    from remask.infra.text_recipe import new_text_recipe
     from remask.models import load, revise
     from remask.pipeline import open_manifest, read_rows, states
 
@@ -35,6 +36,7 @@ __all__ = [
     "kernels",
     "load",
     "models",
+    "new_text_recipe",
     "open_manifest",
     "open_reviser",
     "pipeline",
@@ -52,6 +54,7 @@ _HOMES = {
     "build": "remask.infra.surface",
     "evaluate": "remask.infra.surface",
     "load": "remask.models",
+    "new_text_recipe": "remask.infra.text_recipe",
     "open_manifest": "remask.pipeline",
     "open_reviser": "remask.infra.reviser",
     "read_rows": "remask.pipeline",

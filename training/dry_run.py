@@ -9,6 +9,7 @@ from typing import Annotated
 import torch
 
 from remask.models import Backbone, create
+from remask.models.backbones.named_sizes import lacks_vocabulary
 from remask.models.checkpoints.adapter import add_lora
 from remask.models.ranges import Range, check_fields
 from remask.pipeline.format.manifest import MANIFEST
@@ -48,6 +49,7 @@ def describe(recipe: TrainRecipe, machine: Machine) -> str:
     if not missing:
         world = World(rank=0, size=machine.ranks, local_rank=0, local_size=machine.ranks)
         plan = make_plan(recipe, world, has_weights=False)
+        recipe = plan.recipe
         longest, mean = longest or plan.train.longest, mean or plan.train.mean_length
         steps = plan.steps
         lines.append(
@@ -63,6 +65,11 @@ def describe(recipe: TrainRecipe, machine: Machine) -> str:
         unknown = "rows" if steps else "steps and rows"
         lines += [f"# {uri} is not built yet: {unknown} are not known" for uri in missing]
     backbone = make_outline(recipe)
+    if recipe.model and lacks_vocabulary(recipe.model):
+        lines.append(
+            f"# the shards decide the vocabulary; until they are built, {backbone.vocab_size:,} "
+            "ids are assumed"
+        )
     longest = longest or backbone.max_length or 1024
     micro = micro_batch_size(recipe, machine.ranks)
     memory = estimate_memory(

@@ -1,6 +1,7 @@
 """Everything that can be checked before anything expensive starts."""
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import torch
 
 from remask.models import Backbone, HistoryConfig, create, fingerprint, load
+from remask.models.backbones.named_sizes import with_vocabulary, without_size
 from remask.models.checkpoints.adapter import add_lora, is_adapter
 from remask.models.checkpoints.checkpoint import outline
 from remask.models.checkpoints.shipped import checkpoint_folder
@@ -135,6 +137,7 @@ def make_plan(recipe: TrainRecipe, world: World, *, has_weights: bool = True) ->
     check_deepspeed(recipe.engine)
     sets = tuple(ShardSet(x.uri, "train") for x in recipe.shard_sets)
     check_same_vocabulary(sets)
+    recipe = with_shape(recipe, sets)
     rows = recipe.rows_per_set[: len(sets)]
     train = Mixture(sets, rows, recipe.seed, recipe.shuffle_buffer)
     held_out = None
@@ -152,6 +155,20 @@ def make_plan(recipe: TrainRecipe, world: World, *, has_weights: bool = True) ->
         Loader(train, rank=world.rank, world_size=world.size)
     _check_model(plan, has_weights=has_weights)
     return plan
+
+
+def with_shape(recipe: TrainRecipe, sets: Sequence[ShardSet]) -> TrainRecipe:
+    """The recipe with every key of a new model that its size or its data decide.
+
+    So a run records the numbers, and goes on with them if the table of sizes changes.
+    """
+    if recipe.model is None:
+        return recipe
+    model = without_size(recipe.model)
+    if sets:
+        vocab_size, mask_id = (sets[0].shared_value(x) for x in ("vocab_size", "mask_id"))
+        model = with_vocabulary(model, vocab_size, mask_id)
+    return dataclasses.replace(recipe, model=model)
 
 
 def micro_batch_size(recipe: TrainRecipe, ranks: int) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from remask.models import HistoryConfig
+from remask.models.backbones.named_sizes import without_size
 from remask.models.checkpoints.hub import pinned
 from remask.models.checkpoints.hub_name import is_hub_name
 from remask.models.ranges import Range, check_fields
@@ -145,7 +146,9 @@ class TrainRecipe:
     rounds: RoundsConfig | None = None
     """The model's own decodes as data, made anew in every round. Defaults to none."""
     model: dict[str, Any] | None = None
-    """A new backbone, by kind and config: {kind: sudoku, side: 9}."""
+    """A new backbone, by kind and config, {kind: sudoku, side: 9}, or by a size, {kind: llada,
+    size: tiny}, beside which other keys take precedence. Vocabulary size and MASK come from
+    `shards` where they are left out."""
     start: str | None = None
     """A checkpoint to start from instead: a folder, a shipped name, or `hf:owner/name@revision`."""
     history: HistoryConfig | None = None
@@ -179,6 +182,8 @@ class TrainRecipe:
             self._check_rounds(self.rounds)
         if (self.model is None) == (self.start is None):
             raise ValueError("give either model, for a new backbone, or start, a checkpoint folder")
+        if self.model is not None:
+            without_size(self.model)  # checks kind and size
         if (self.steps is None) == (self.epochs is None):
             raise ValueError("give either steps or epochs")
         if "://" in self.output or is_hub_name(self.output):

@@ -173,7 +173,7 @@ class ArcSuite(TextSuite):
         """The prompt and each choice, as token ids."""
         answers, codec = self._answers(question), self.codec
         if self.chat:
-            prompt = self.prompt(question)
+            prompt = self.prompt_ids(question)
             return [(prompt, codec.encode(text)) for text in answers]
         text = "".join(r["content"] for r in self.messages(question))
         return [codec.encode_pair(text, f" {answer}", bos=self.bos) for answer in answers]

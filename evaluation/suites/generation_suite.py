@@ -97,7 +97,7 @@ class GenerationSuite(TextSuite):
 
     def predict(self, backbone: Backbone, samples: range, decoder: Decoder) -> pa.Table:
         questions = self.questions[samples.start : samples.stop]
-        prompts = [self.prompt(question) for question in questions]
+        prompts = [self.prompt_ids(question) for question in questions]
         passes = milestones(decoder.steps) if self.is_judged_along else []
         answers = generate(
             backbone, prompts, self.gen_length, decoder, row_ids=samples, passes=passes
@@ -181,4 +181,6 @@ class GenerationSuite(TextSuite):
 @functools.lru_cache(maxsize=8)
 def _longest_prompt(suite: GenerationSuite) -> tuple[int, str]:
     """Number of tokens of the longest prompt, and the id of its sample."""
-    return max((len(suite.prompt(question)), question.sample_id) for question in suite.questions)
+    return max(
+        (len(suite.prompt_ids(question)), question.sample_id) for question in suite.questions
+    )

@@ -137,7 +137,7 @@ class TextSuite(ABC):
             messages.append({"role": "assistant", "content": solution})
         return [*messages, {"role": "user", "content": template.replace(QUESTION, question.text)}]
 
-    def prompt(self, question: Question) -> list[int]:
+    def prompt_ids(self, question: Question) -> list[int]:
         """Token ids of the text that the model continues."""
         return self.codec.encode_prompt(self.messages(question), chat=self.chat, bos=self.bos)
 

@@ -33,6 +33,11 @@ class Backbone(nn.Module, ABC):
     """Frozen dataclass of the settings that shape the model."""
     model_types: ClassVar[tuple[str, ...]] = ()
     """`model_type` of the published config.json files that this backbone reads."""
+    sizes: ClassVar[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
+    """Keys of the config by the size that stands for them in recipes (`named_sizes.py`)."""
+    vocabulary_fields: ClassVar[tuple[str, str] | None] = None
+    """Fields of the config with the number of ids and the id of MASK, which a recipe may leave to
+    its data; None if they follow from other fields."""
     architecture: ClassVar[str | None] = None
     """Class that such a file names in `architectures`; needed only where another backbone reads the
     same model_type."""

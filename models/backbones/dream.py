@@ -5,14 +5,17 @@ one. `hidden` shifts the outputs by one position, so that callers see no differe
 the names and shapes of the published weights.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from remask.models.backbones import llada
 from remask.models.backbones.backbone import Backbone, check_ids, register_backbone
 from remask.models.backbones.layers import (
     RMSNorm,
@@ -31,6 +34,27 @@ from remask.models.ranges import check_fields
 
 PUBLISHED_FIXED = {"hidden_act": "silu", "rope_scaling": None, "use_sliding_window": False}
 """Settings of a published config.json that this backbone supports with these values only."""
+
+
+SIZES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        name: MappingProxyType(
+            {
+                "hidden_size": shape["d_model"],
+                "num_hidden_layers": shape["n_layers"],
+                "num_attention_heads": shape["n_heads"],
+                "num_key_value_heads": shape["n_kv_heads"],
+                "intermediate_size": shape["mlp_hidden_size"],
+                "max_position_embeddings": shape["max_sequence_length"],
+                "rope_theta": shape["rope_theta"],
+            }
+        )
+        for name, shape in llada.SIZES.items()
+        if shape
+    }
+    | {"7b": MappingProxyType({})}  # the defaults
+)
+"""Shapes of new models: those of LLaDA, and Dream-7B's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +94,8 @@ class DreamMDM(Backbone):
     kind = "dream"
     config_type = DreamConfig
     model_types = ("Dream",)
+    sizes = SIZES
+    vocabulary_fields = ("vocab_size", "mask_token_id")
 
     def __init__(self, config: DreamConfig, history: HistoryConfig | None = None) -> None:
         super().__init__()

@@ -4,9 +4,10 @@ Parameters have the names and shapes of the published weights. Small models of t
 can be trained from scratch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
@@ -46,6 +47,32 @@ PUBLISHED_FIXED = {
 """Settings of a published config.json that this backbone supports with these values only."""
 
 
+SIZES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        name: MappingProxyType(
+            {
+                "d_model": width,
+                "n_layers": layers,
+                "n_heads": heads,
+                "n_kv_heads": heads,
+                "mlp_hidden_size": feed_forward,
+                "max_sequence_length": 1024,
+                "rope_theta": 10000.0,
+            }
+        )
+        for name, width, layers, heads, feed_forward in (
+            ("tiny", 128, 4, 4, 384),
+            ("small", 256, 6, 8, 768),
+            ("base", 512, 8, 8, 1408),
+            ("large", 768, 12, 12, 2048),
+        )
+    }
+    | {"8b": MappingProxyType({})}  # the defaults
+)
+"""Shapes of new models. Without embedding and head they have 0.9, 5, 26, 85 million and 7 billion
+parameters."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class LladaConfig:
     """Shape of the model, under the names of the published config. The defaults are LLaDA-8B's."""
@@ -83,6 +110,8 @@ class LladaMDM(Backbone):
     kind = "llada"
     config_type = LladaConfig
     model_types = ("llada",)
+    sizes = SIZES
+    vocabulary_fields = ("vocab_size", "mask_token_id")
 
     def __init__(self, config: LladaConfig, history: HistoryConfig | None = None) -> None:
         super().__init__()

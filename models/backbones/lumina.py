@@ -49,6 +49,7 @@ class LuminaMDM(LladaMDM):
     """LLaDA whose head predicts codes and MASK."""
 
     kind = "lumina"
+    vocabulary_fields = None  # codes follow the text, so the ids of `layout` decide
     config_type = LuminaConfig
     architecture = "LLaDAForMultiModalGeneration"  # its model_type is LLaDA's
 

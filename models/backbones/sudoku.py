@@ -4,8 +4,10 @@ Token 0 is MASK and token d is the digit d, so that a board with 0 for blanks is
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from types import MappingProxyType
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +21,15 @@ from remask.models.ranges import Range, check_fields
 FEATURES = ("row", "column", "box")
 RELATION_INIT = 3.0
 """Initial attention bias of a head towards cells of its relation."""
+
+
+SIZES: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "tiny": MappingProxyType({"layers": 2, "width": 64, "heads": 2, "feed_forward": 256}),
+        "base": MappingProxyType({}),  # the defaults
+        "large": MappingProxyType({"layers": 8, "width": 256, "heads": 8, "feed_forward": 1024}),
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +72,7 @@ class SudokuMDM(Backbone):
 
     kind = "sudoku"
     config_type = SudokuConfig
+    sizes = SIZES
     mask_id = 0
 
     def __init__(self, config: SudokuConfig, history: HistoryConfig | None = None) -> None:

@@ -24,7 +24,8 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from remask.models.backbones import BACKBONES, Backbone
+from remask.models.backbones import Backbone
+from remask.models.backbones.named_sizes import KIND, find_backbone, without_size
 from remask.models.checkpoints import adapter
 from remask.models.checkpoints.config_file import FORMAT, describe
 from remask.models.checkpoints.folder import (
@@ -59,14 +60,12 @@ def create(settings: Mapping[str, Any], history: HistoryConfig | None = None) ->
     """Make a backbone with random weights.
 
     Args:
-        settings: Its kind and config, such as {kind: sudoku, side: 9}.
+        settings: Its kind and config, such as {kind: sudoku, side: 9}, or a size for its shape,
+            {kind: llada, size: tiny, vocab_size: 258, mask_token_id: 256}.
         history: How past states reach it. Defaults to the backbone's own default.
     """
-    values = dict(settings)
-    kind = values.pop("kind", None)
-    if not isinstance(kind, str) or kind not in BACKBONES:
-        raise ValueError(f"model: kind must be one of {sorted(BACKBONES)}, got {kind!r}")
-    backbone = BACKBONES[kind]
+    backbone, values = find_backbone(settings), without_size(settings)
+    del values[KIND]
     config = from_mapping(backbone.config_type, values, "model")
     try:
         return build(lambda: backbone(config, history))

@@ -10,11 +10,12 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from remask.models.checkpoints import hub
 from remask.models.checkpoints.hub_name import is_hub_name
 from remask.models.text.chat_template import render
+from remask.models.text.extension import add_end, add_mask
 from remask.models.text.tokens import ENDS, MASKS
 
 Message = Mapping[str, str]
@@ -24,6 +25,8 @@ EQUIVALENT_CLASSES = {"DreamTokenizer": "Qwen2Tokenizer"}
 """Tokenizer classes that come as code, to classes of transformers that read the same files."""
 REASON_LENGTH = 300
 """Maximum length of an error of transformers that is passed on."""
+Added = Literal["nothing", "mask", "mask and end"]
+"""What a tokenizer is given if it lacks it."""
 MARKER = "\N{SNOWMAN}"
 """A character put into a message to find its position in the rendered conversation."""
 
@@ -36,18 +39,33 @@ class TextTokenizer:
             `owner/name` as transformers reads it.
         mask_token: The mask token. Defaults to the one that the tokenizer names, or else to one of
             the usual spellings.
+        adds: Tokens to add after the last id if the tokenizer lacks them.
     """
 
-    def __init__(self, path_or_name: str, *, mask_token: str | None = None) -> None:
+    def __init__(
+        self, path_or_name: str, *, mask_token: str | None = None, adds: Added = "nothing"
+    ) -> None:
         self.name = path_or_name
         self.inner = _read(path_or_name)
+        own_ids = self.inner.get_vocab()
+        if adds != "nothing" and self._usual_mask(mask_token, own_ids) is None:
+            add_mask(self.inner, path_or_name)
+        if adds == "mask and end" and self.inner.eos_token_id is None:
+            add_end(self.inner, path_or_name)
         self._ids: dict[str, int] = self.inner.get_vocab()
+        self.added = tuple(sorted(self._ids.keys() - own_ids, key=self._ids.__getitem__))
+        """Tokens that the tokenizer lacked."""
         self.mask_id = self._find_mask(mask_token)
         self.bos_id: int | None = self.inner.bos_token_id
         self.eos_id: int | None = self.inner.eos_token_id
         ends = [self._ids.get(token) for token in ENDS] + [self.eos_id]
         self.end_ids = tuple(sorted({end for end in ends if end is not None}))
         """Tokens that end an answer: EOS and end-of-turn tokens."""
+
+    @property
+    def size(self) -> int:
+        """Number of ids, up to the last one."""
+        return max(self._ids.values()) + 1
 
     @property
     def hash(self) -> str:
@@ -151,28 +169,41 @@ class TextTokenizer:
         return texts
 
     def check_model(self, mask_id: int, vocab_size: int) -> None:
-        """Raise ValueError unless a model with this mask id and vocabulary can use it."""
+        """Raise ValueError unless a model with this mask id and vocabulary can use it.
+
+        A model whose vocabulary ends just before the end token is accepted: it was trained on text
+        without ends, and never writes one.
+        """
         if mask_id != self.mask_id:
+            where = f"has MASK at {self.mask_id}"
+            if self.inner.convert_ids_to_tokens(self.mask_id) in self.added:
+                where = f"has no MASK, which would get id {self.mask_id}"
             raise ValueError(
-                f"tokenizer {self.name} has MASK at {self.mask_id}, the model at {mask_id}; use "
-                "the tokenizer that the model was trained with"
+                f"tokenizer {self.name} {where}, the model at {mask_id}; use the tokenizer that "
+                "the model was trained with"
             )
-        last_id = max(self._ids.values())
+        last_id = max(x for x in self._ids.values() if x != self.eos_id or x != vocab_size)
         if last_id >= vocab_size:
             raise ValueError(
                 f"tokenizer {self.name} has ids up to {last_id}, the model only {vocab_size} of "
                 "them; use the tokenizer that the model was trained with"
             )
 
-    def _find_mask(self, named: str | None) -> int:
+    def _usual_mask(self, named: str | None, ids: Mapping[str, int]) -> str | None:
+        """The mask token: the one that is named here or by the tokenizer, or a usual one."""
         usual = [self.inner.mask_token, *MASKS]
-        token = named or next((t for t in usual if t is not None and t in self._ids), None)
+        return named or next((t for t in usual if t is not None and t in ids), None)
+
+    def _find_mask(self, named: str | None) -> int:
+        token = self._usual_mask(named, self._ids)
         if token is None or token not in self._ids:
             which = named or f"such as {', '.join(MASKS)}"
             raise ValueError(
                 f"tokenizer {self.name} has no mask token {which}; use a mask diffusion model's "
                 "tokenizer, or say which of its tokens is MASK (mask_token)"
             )
+        if named and self.inner.mask_token != named:
+            self.inner.add_special_tokens({"mask_token": named})  # so that a saved copy says so
         return self._ids[token]
 
     def render(self, messages: Sequence[Message], *, add_generation_prompt: bool = True) -> str:
@@ -204,9 +235,15 @@ class TextTokenizer:
 
 
 @functools.lru_cache(maxsize=4)
-def load_tokenizer(path_or_name: str, mask_token: str | None = None) -> TextTokenizer:
-    """The tokenizer of a folder or hub name, cached."""
-    return TextTokenizer(path_or_name, mask_token=mask_token)
+def load_tokenizer(
+    path_or_name: str, mask_token: str | None = None, adds: Added = "mask and end"
+) -> TextTokenizer:
+    """The tokenizer of a folder or hub name, cached.
+
+    A tokenizer without MASK or an end token gets one. To keep it, save `load_tokenizer(...).inner`
+    with `save_pretrained`; that folder gives the same ids and the same hash.
+    """
+    return TextTokenizer(path_or_name, mask_token=mask_token, adds=adds)
 
 
 def cut_at_stops(text: str, stops: Sequence[str]) -> str:
@@ -243,6 +280,10 @@ def _read(path_or_name: str) -> Any:
         raise ValueError(
             f"cannot load tokenizer {path_or_name}: there is no such folder; pass the path of a "
             "folder with tokenizer.json, or a hub name such as org/name"
+        )
+    if os.path.isfile(folder):
+        raise ValueError(
+            f"cannot load tokenizer {path_or_name}: it is a file; pass the folder that it lies in"
         )
     kind = transformers.AutoTokenizer
     if os.path.isfile(folder / "tokenizer_config.json"):

@@ -2,6 +2,8 @@
 
 A packaged recipe lies in the folder `recipes` beside the module of its dataclass, so the name
 `sudoku4` means another file to `remask build` than to `remask train`.
+
+A file may hold several recipes by name, under the key `recipes`: `own.yaml:data` is one of them.
 """
 
 import dataclasses
@@ -22,6 +24,8 @@ from remask.pipeline.runtime.plain_yaml import read_yaml
 SUFFIX = ".yaml"
 MAX_TITLE = 120
 """Limit on the characters of a title taken from a comment."""
+SECTIONS = "recipes"
+"""Key of the recipes in a file that holds several."""
 RECIPE_HELP = "a YAML file, or a packaged recipe's name (`remask recipes` lists them)"
 
 
@@ -85,8 +89,8 @@ def find_recipe(kind: type, name: str | os.PathLike[str], beside: Path | None = 
 
     Args:
         kind: Dataclass of the recipe.
-        name: A path; or the name of a packaged recipe, as `sudoku4`, `sudoku4.yaml` or
-            `pipeline/recipes/sudoku4.yaml`.
+        name: A path, which may go on with `:NAME` for a recipe in that file; or the name of a
+            packaged recipe, as `sudoku4`, `sudoku4.yaml` or `pipeline/recipes/sudoku4.yaml`.
         beside: Folder of the recipe that names this one.
 
     Returns:
@@ -98,8 +102,15 @@ def find_recipe(kind: type, name: str | os.PathLike[str], beside: Path | None = 
         candidates.append(beside / path)
     if path.parent in (Path(), Path(folder.parent.name, folder.name)):
         candidates.append(folder / f"{path.name.removesuffix(SUFFIX)}{SUFFIX}")
-    files = (x for x in candidates if os.path.exists(x) and not os.path.isdir(x))
-    return next(files, path)
+    return next((x for x in candidates if _is_file(split_section(x)[0])), path)
+
+
+def split_section(path: Path) -> tuple[Path, str | None]:
+    """The file that a path names, and which of the recipes in it."""
+    file, colon, section = str(path).rpartition(":")
+    if not colon or not file.endswith((SUFFIX, ".yml")) or _is_file(path):
+        return path, None
+    return Path(file), section
 
 
 def packaged_folder(kind: type) -> Path:
@@ -112,7 +123,25 @@ def digest(values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def _is_file(path: Path) -> bool:
+    return os.path.exists(path) and not os.path.isdir(path)
+
+
 def _read(kind: type, path: Path) -> dict[str, Any]:
+    file, section = split_section(path)
+    values = _read_file(kind, file)
+    if section is None:
+        return values
+    recipes = values.get(SECTIONS)
+    names = list(recipes) if isinstance(recipes, dict) else []
+    if section not in names or not isinstance(recipes, dict):
+        raise ValueError(f"{file} holds no recipe {section!r} under `{SECTIONS}`; it has {names}")
+    if not isinstance(recipes[section], dict):
+        raise ValueError(f"{path}: expected keys and values, got {recipes[section]!r}")
+    return recipes[section]
+
+
+def _read_file(kind: type, path: Path) -> dict[str, Any]:
     try:
         text = path.read_text("utf-8")
     except OSError as error:
@@ -123,14 +152,15 @@ def _read(kind: type, path: Path) -> dict[str, Any]:
     values = read_yaml(text, str(path))
     if not isinstance(values, dict):
         raise ValueError(f"{path}: expected keys and values, got {values!r}")
-    return values
+    return _without_paths(values)  # what YAML aliases share becomes values of their own
 
 
 def _titled(kind: type, path: Path, values: dict[str, Any]) -> dict[str, Any]:
     """The values with a `title`, if the dataclass has that field and the file sets none."""
     if "title" not in {field.name for field in dataclasses.fields(kind)} or values.get("title"):
         return values
-    return values | {"title": opening_sentence(path.read_text("utf-8")) or path.stem}
+    file, _ = split_section(path)
+    return values | {"title": opening_sentence(file.read_text("utf-8")) or file.stem}
 
 
 def opening_sentence(text: str) -> str:

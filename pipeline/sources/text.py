@@ -4,11 +4,12 @@ Parquet, or a data set on the hub.
 The prompt is the condition and stays fixed; the response is editable.
 """
 
+import contextlib
 import functools
 import hashlib
-import re
-import string
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -27,6 +28,7 @@ from remask.pipeline.format.examples import Examples, Vocabulary, hash_share, pa
 from remask.pipeline.runtime.data_files import load_files, load_from_hub, local_files
 from remask.pipeline.runtime.places import PLACE
 from remask.pipeline.runtime.storage import absolute_if_here, file_hash
+from remask.pipeline.sources.templates import fill, template_fields
 from remask.pipeline.sources.text_checker import CHECKED, BenchmarkChecker
 
 
@@ -39,7 +41,8 @@ class TextSource:
     """A file (.jsonl, .json, .csv, .parquet) or a data set on the hub: `hf:owner/name@revision`, or
     a name that `datasets` loads."""
     tokenizer: str = field(metadata=PLACE)
-    """Folder of a Hugging Face tokenizer, or its hub name: `hf:owner/name@revision`."""
+    """Folder of a Hugging Face tokenizer, or its hub name: `hf:owner/name@revision`. One without a
+    mask or end token gets it, with the next free id (`models/text/extension.py`)."""
     benchmark: Benchmark | None = None
     """Read the data as this benchmark. Its records have the fields `prompt` and `response` in the
     wording of the benchmark's suite, with or without `chat`. From MBPP only the part that the suite
@@ -63,8 +66,8 @@ class TextSource:
     mask_token: str | None = None
     """The mask token; defaults to the one that the tokenizer names."""
     append_eos: bool = True
-    """End the response with the tokenizer's end token. A tokenizer without one is an error, except
-    in a chat whose turns end with a token of their own."""
+    """End the response with the tokenizer's end token. A tokenizer without one gets one, except in
+    a chat whose turns end with a token of their own."""
     eos_bucket: Annotated[int | None, Range("[1, inf)")] = None
     """Pad the row with end tokens to a multiple of this many tokens, at most to `max_length`. They
     are part of the response, as in LLaDA's training, so that the model learns how long answers are.
@@ -85,7 +88,7 @@ class TextSource:
         return ()
 
     def tokenizer_hash(self) -> str:
-        return self._tokenizer().hash
+        return self.read_tokenizer().hash
 
     def with_absolute_paths(self) -> "TextSource":
         """The same source with absolute paths; hub names stay."""
@@ -102,7 +105,7 @@ class TextSource:
         return "-".join(map(file_hash, files)) if files else self._records()._fingerprint
 
     def vocabulary(self) -> Vocabulary:
-        tokenizer = self._tokenizer()
+        tokenizer = self.read_tokenizer()
         known = set(tokenizer.inner.get_vocab().values())
         size = max(known) + 1
         added = tokenizer.inner.added_tokens_decoder
@@ -114,7 +117,7 @@ class TextSource:
         """Judges responses as the benchmark's suite does; None without such a benchmark."""
         if self.benchmark not in CHECKED:
             return None
-        return BenchmarkChecker(self.benchmark, self._benchmark_record, self._tokenizer)
+        return BenchmarkChecker(self.benchmark, self._benchmark_record, self.read_tokenizer)
 
     def num_records(self) -> dict[str, int]:
         """Records to look through for each split; both splits look through all of them."""
@@ -127,21 +130,14 @@ class TextSource:
         records = self._records()
         ids, prompts, rows, skipped = [], [], [], 0
         for number in range(first, min(first + count, len(records))):
-            record = self._record(number)
-            prompt, response = self._texts(record, number)
-            # Records with the same prompt share a split. If the prompt is constant, the response
-            # decides.
-            key = prompt if _fields(self._templates[0]) else response
-            is_held_out = hash_share(key.encode()) < self.held_out_share
-            if is_held_out != (split == "held_out"):
+            pair = self.read_pair(number)
+            if pair.is_held_out != (split == "held_out"):
                 continue
-            encoded = None
-            if all(record[n] is not None for n in _fields("".join(self._templates))):
-                encoded = self._encode(prompt, response)
+            encoded = self.encode_pair(pair)
             if encoded is None:
                 skipped += 1
                 continue
-            ids.append(f"{data_stem(self.data)}-{self.subset}-{number:09d}")  # see `_number`
+            ids.append(pair.example_id)
             prompts.append(len(encoded[0]))
             rows.append(np.array(encoded[0] + encoded[1]))
         target, lengths = pad(rows, vocabulary.dtype)
@@ -157,16 +153,39 @@ class TextSource:
             num_skipped=skipped,
         )
 
-    def _tokenizer(self) -> TextTokenizer:
-        tokenizer = load_tokenizer(self.tokenizer, self.mask_token)
-        if self.append_eos and tokenizer.eos_id is None:
-            is_ended = self.chat and tokenizer.turn_end and not self.eos_bucket
-            if not is_ended:
-                raise ValueError(
-                    f"tokenizer {self.tokenizer} has no end token, so no response would end; name "
-                    "its eos_token in tokenizer_config.json, or set append_eos: false"
-                )
-        return tokenizer
+    def read_pair(self, number: int) -> "TextPair":
+        """A record by its number, as prompt and response."""
+        try:
+            record = self._records()[number]
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self.data}: record {number} is not UTF-8: {error}") from error
+        prompt, response = (fill(x, record, self.data, number) for x in self._templates)
+        # Records with the same prompt share a split. If the prompt is constant, the response
+        # decides.
+        key = prompt if template_fields(self._templates[0]) else response
+        try:
+            share = hash_share(key.encode())
+        except UnicodeEncodeError as error:
+            raise ValueError(f"{self.data}: row {number + 1} is no valid text: {error}") from error
+        names = template_fields("".join(self._templates))
+        return TextPair(
+            example_id=f"{data_stem(self.data)}-{self.subset}-{number:09d}",  # see `_number`
+            record=record,
+            prompt=prompt,
+            response=response,
+            is_held_out=share < self.held_out_share,
+            is_complete=all(record[name] is not None for name in names),
+        )
+
+    def read_tokenizer(self) -> TextTokenizer:
+        """The tokenizer, with a mask token and, if responses end with it, an end token."""
+        tokenizer = load_tokenizer(self.tokenizer, self.mask_token, "mask")
+        if not self.append_eos or tokenizer.eos_id is not None:
+            return tokenizer
+        is_ended = self.chat and tokenizer.turn_end and not self.eos_bucket
+        if is_ended:
+            return tokenizer
+        return load_tokenizer(self.tokenizer, self.mask_token, "mask and end")
 
     def _records(self) -> Any:
         if self.benchmark is None:
@@ -187,26 +206,12 @@ class TextSource:
             split_seed=self.split_seed,
         )
 
-    def _record(self, number: int) -> dict[str, Any]:
-        try:
-            return self._records()[number]
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{self.data}: record {number} is not UTF-8: {error}") from error
-
-    def _texts(self, record: dict[str, Any], number: int) -> tuple[str, str]:
-        try:
-            prompt, response = (template.format(**record) for template in self._templates)
-        except (KeyError, IndexError, AttributeError, ValueError) as error:
-            raise ValueError(
-                f"{self.data}: row {number + 1} does not fit a template ({error}); it has the "
-                f"fields {sorted(record)}"
-            ) from error
-        return prompt, response
-
-    def _encode(self, prompt: str, response: str) -> tuple[list[int], list[int]] | None:
-        """Ids of prompt and response; None if the response is empty, the row is too long, or MASK
-        occurs in either."""
-        tokenizer = self._tokenizer()
+    def encode_pair(self, pair: "TextPair") -> tuple[list[int], list[int]] | None:
+        """Ids of prompt and response; None if a field is missing, the response is empty, the row is
+        too long, or MASK occurs in either."""
+        tokenizer, prompt, response = self.read_tokenizer(), pair.prompt, pair.response
+        if not pair.is_complete:
+            return None
         mask = tokenizer.inner.convert_ids_to_tokens(tokenizer.mask_id)
         if mask in prompt or mask in response:
             return None
@@ -221,18 +226,34 @@ class TextSource:
         return (prompt_ids, answer) if answer and fits else None
 
 
+@dataclass(frozen=True, kw_only=True)
+class TextPair:
+    """A record, filled into the templates."""
+
+    example_id: str
+    record: Mapping[str, Any]
+    prompt: str
+    response: str
+    is_held_out: bool
+    is_complete: bool
+    """Whether all fields of the templates have a value."""
+
+
 def _number(example_id: str) -> int:
     """The number of an example's record."""
     return int(example_id.rpartition("-")[2])
 
 
-def _fields(template: str) -> list[str]:
-    """The record fields a template names."""
-    parts = [name for _, name, _, _ in string.Formatter().parse(template) if name]
-    return [re.split(r"[.\[]", part)[0] for part in parts]
+def _load(data: str, subset: str) -> Any:
+    path = Path(data)
+    with contextlib.suppress(OSError, ValueError):  # of names that are no paths
+        about = path.stat()
+        return _load_once(data, subset, (str(path.absolute()), about.st_mtime_ns, about.st_size))
+    return _load_once(data, subset, None)
 
 
 @functools.lru_cache(maxsize=2)
-def _load(data: str, subset: str) -> Any:
+def _load_once(data: str, subset: str, version: tuple[str, int, int] | None) -> Any:
+    """The records; `version` tells the files of one name apart."""
     files = local_files(data, subset)
     return load_files(files, subset, data) if files else load_from_hub(data, subset)

@@ -82,7 +82,7 @@ def test_a_published_model_gets_no_history(settings, tmp_path):
     (own,) = make_runs(wanted)
     responses = read_predictions(Storage(str(tmp_path)), own)["response"].to_pylist()
     path = settings["checkpoints"]["base"]
-    prompts = [own.suite.prompt(question) for question in own.suite.questions]
+    prompts = [own.suite.prompt_ids(question) for question in own.suite.questions]
     for history, is_same in ((trained_history(path), True), (None, False)):
         answers = generate(load(path, history=history), prompts, 16, own.decoder)
         texts = [own.suite.codec.decode_answer(answer.ids, ()) for answer in answers]

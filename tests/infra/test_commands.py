@@ -30,6 +30,9 @@ from remask.models import (
 )
 from remask.models.checkpoints.decoding_file import Choice, write_decoding
 from remask.models.decoding.revision import RevisionStats
+from remask.pipeline.recipe import BuildRecipe
+from remask.pipeline.runtime.recipes import load_recipe, make_recipe
+from remask.training.recipe import TrainRecipe
 from remask.training.run.folder import RunFolder, RunOutcome
 from tests.models.checkpoints.test_decoding_file import trial, tuned
 from tests.places import ROOT
@@ -264,6 +267,83 @@ def test_a_run_finds_recipes_beside_itself_and_packaged_ones(tmp_path, monkeypat
         f"remask build {BUILD}",
         f"remask train --ranks 1 {ROOT / 'training/recipes/sudoku4.yaml'}",
     ]
+
+
+OWN = """
+stages:
+  - build data
+  - train --ranks 1 base seed=1
+  - train reviser
+  - tune run/model data --budgets 4
+  - report scores
+recipes:
+  data:
+    output: data
+    source: &source {kind: sudoku, side: 4, train: 20}
+    trajectories: {noisy_count: [1, 4]}
+  base: {shards: data, output: base, model: {kind: sudoku, side: 4}, steps: 5}
+  reviser:
+    shards: data
+    output: run
+    start: base/model
+    steps: 4
+    rounds: {every: 2, rollout: {source: *source, targets: nearest_right}}
+"""
+
+
+def test_a_run_may_hold_the_recipes_of_its_stages(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.yaml").write_text(OWN)
+    (tmp_path / "data").mkdir()  # no file: the recipe of that name is meant
+    main(["run", "own.yaml", "train.batch_size=8", "base.steps=7", "--dry-run"])
+    assert capsys.readouterr().out.splitlines() == [
+        "remask build own.yaml:data",
+        "remask train --ranks 1 own.yaml:base seed=1 batch_size=8 steps=7",
+        "remask train own.yaml:reviser batch_size=8",
+        "remask tune run/model own.yaml:data --budgets 4",
+        "remask report scores",
+    ]
+    main(["build", "own.yaml:data", "--dry-run", "source.train=9"])
+    out = capsys.readouterr().out
+    assert "train: 9" in out
+    assert "# build: " in out
+    recipe = load_recipe(TrainRecipe, "own.yaml:reviser", ["rounds.rollout.source.train=3"])
+    assert recipe.rounds.rollout["source"]["train"] == 3
+    assert load_recipe(BuildRecipe, tmp_path / "own.yaml:data", []).source.train == 20
+
+
+def test_recipes_of_a_run_are_found_from_other_folders_and_from_python(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "own.yaml").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    made = make_recipe(BuildRecipe, "mine/own.yaml:data", {"source__train": 4})
+    assert made.source.train == 4
+    (tmp_path / "mine" / "other.yaml").write_text("stages: [build own.yaml:data]")
+    main(["run", "mine/other.yaml", "--dry-run"])
+
+
+@pytest.mark.parametrize(
+    ("text", "argv", "message"),
+    [
+        ("stages: [build data]\nrecipes: {build: {}}", [], "is no verb; got 'build'"),
+        ("stages: [build data]\nrecipes: {a b: {}}", [], "a name has letters.* got 'a b'"),
+        ("stages: [build data]\nrecipes: {data: 5}", [], "own.yaml:data: expected keys and"),
+        ("stages: [build data]\nrecipes: {data: {outptu: x}}", [], "own.yaml:data: unknown keys"),
+        ("stages: [build dat]\nrecipes: {data: {}}", [], "cannot read recipe dat"),
+        ("stages: [build own.yaml:dat]\nrecipes: {data: {}}", [], r"no recipe 'dat' .*\['data'\]"),
+        ("stages: [build data]\nrecipes: [1]", [], "own.yaml: recipes must be"),
+        (OWN, ["scores.seed=1"], "or NAME.key=value with one of .*'base'.* got 'scores.seed=1'"),
+        (OWN, ["reviser.sede=1"], "own.yaml:reviser: unknown keys .'sede'"),
+    ],
+)
+def test_bad_recipes_of_a_run_are_named(text, argv, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.yaml").write_text(text)
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", "own.yaml", *argv])
+    printed = capsys.readouterr().err
+    assert re.search(message, printed)
+    assert printed.count("\n") == 1
 
 
 def test_a_failed_stage_ends_the_run_with_its_status(tmp_path):

@@ -24,8 +24,8 @@ from remask.training.world import TrainingError
 from tests.training.runs import MODEL, log_lines, wait_for
 
 SURFACE = {
-    "build", "evaluate", "load", "open_manifest", "open_reviser", "read_rows", "report", "revise",
-    "states", "train",
+    "build", "evaluate", "load", "new_text_recipe", "open_manifest", "open_reviser", "read_rows",
+    "report", "revise", "states", "train",
 }  # fmt: skip
 HEAVY = ("torch", "ray", "deepspeed", "polars", "pyarrow", "numpy", "transformers")
 LAZY = f"""

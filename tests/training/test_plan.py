@@ -116,3 +116,39 @@ def test_a_dry_run_says_what_a_batch_takes_from_each_set(uris, tmp_path, capsys)
         [path, "--dry-run", f"shards=[{{uri: {uris[0]}, share: 0.5}}, {{uri: none, share: 0.5}}]"]
     )
     assert "# none is not built yet: rows are not known" in capsys.readouterr().out
+
+
+TINY = {"kind": "llada", "size": "tiny", "n_layers": 1}
+
+
+def test_a_model_takes_its_vocabulary_from_the_shards(uris):
+    sized = plan(uris, model=TINY)
+    model = sized.make_backbone()
+    assert (model.vocab_size, model.mask_id, model.config.d_model) == (20, 19, 128)
+    assert sized.recipe.model["vocab_size"] == 20
+    assert "size" not in sized.content["model"]  # a run records numbers
+    spelled = plan(uris, model=sized.recipe.model)
+    assert spelled.content == sized.content
+
+
+def test_a_vocabulary_that_the_recipe_names_is_checked_against_the_shards(uris):
+    with pytest.raises(ValueError, match="has mask_id 19, the model 3"):
+        plan(uris, model=TINY | {"mask_token_id": 3})
+    with pytest.raises(ValueError, match="has vocab_size 20, the model 24"):
+        plan(uris, model=TINY | {"vocab_size": 24})
+
+
+def test_an_unknown_size_is_refused_before_anything_is_read(uris):
+    with pytest.raises(ValueError, match="recipe: model: size of kind llada must be one of"):
+        plan(uris, model={"kind": "llada", "size": "XL"})
+
+
+def test_a_dry_run_knows_the_size_and_says_what_it_assumes(uris, tmp_path, capsys):
+    path = write_recipe(tmp_path, "dry", "", shards=uris[0], model=TINY, steps=10)
+    launch.main([path, "--dry-run"])
+    built = capsys.readouterr().out
+    assert "# model: 218,496 parameters" in built  # 2 × 20 × 128, a layer, a norm
+    assert "assumed" not in built
+    launch.main([path, "--dry-run", "shards=none"])
+    missing = capsys.readouterr().out
+    assert "until they are built, 126,464 ids are assumed" in missing

@@ -66,7 +66,7 @@ def test_texts_of_the_choices_are_scored_after_the_question(suite, folder):
 def test_letters_take_one_pass_each_and_the_choices_are_listed(suite, folder):
     for chat in (True, False):
         made = suite(scored="letters", chat=chat)
-        text = made.codec.inner.decode(made.prompt(made.questions[0]))
+        text = made.codec.inner.decode(made.prompt_ids(made.questions[0]))
         assert "What is hot?\nA. stone\nB. the sun\nC. a fish\nD. ice\n" in text
         (prefix, target), *_ = made.pairs(made.questions[0])
         assert made.codec.inner.decode(target) == ("A" if chat else " A")

@@ -204,20 +204,20 @@ def test_shots_precede_the_question_and_never_contain_it(suite, tmp_path):
     examples = write_rows(tmp_path / "train.jsonl", *MATH)
     plain = suite("math", MATH, chat=False, bos=False, shots=2, examples=examples)
     asked = plain.questions[0]
-    assert plain.codec.inner.decode(plain.prompt(asked)) == (
+    assert plain.codec.inner.decode(plain.prompt_ids(asked)) == (
         "Problem:\n4 - 1?\n\nSolution: \\boxed{3}\n\n"
         "Problem:\nSides of a square?\n\nSolution: \\boxed{4}\n\n"
         "Problem:\nHalf of 3?\n\nSolution:"
     )
     chat = dataclasses.replace(plain, chat=True, bos=True)
-    text = chat.codec.inner.decode(chat.prompt(asked), skip_special_tokens=True)
+    text = chat.codec.inner.decode(chat.prompt_ids(asked), skip_special_tokens=True)
     assert text.startswith("user: 4 - 1?\n\nReason step by step")
     assert "assistant: \\boxed{3}user: Sides" in text
     assert text.endswith("assistant: ")
     own = suite("math", MATH, chat=False, template="Q: {question} A:", shots=1)
-    assert own.codec.inner.decode(own.prompt(asked)[1:]).endswith("\n\nQ: Half of 3? A:")
+    assert own.codec.inner.decode(own.prompt_ids(asked)[1:]).endswith("\n\nQ: Half of 3? A:")
     with pytest.raises(ValueError, match="math: 9 shots are asked for, but there are 4 worked"):
-        suite("math", MATH, shots=9).prompt(asked)
+        suite("math", MATH, shots=9).prompt_ids(asked)
     with pytest.raises(ValueError, match="template must contain {question}, got 'Q:'"):
         suite("math", MATH, template="Q:")
 
@@ -320,9 +320,8 @@ def test_bad_input_is_named(suite, tokenizer, tmp_path, monkeypatch):
         _ = suite("math", [MATH[0] | {"solution": "none"}]).num_samples
     with pytest.raises(ValueError, match="data 'no/such' cannot be loaded from the hub: .*local"):
         _ = make_suite({"kind": "math", "data": "no/such", "tokenizer": tokenizer}, "x").num_samples
-    maskless = write_text_tokenizer(tmp_path / "maskless", mask=False)
-    with pytest.raises(ValueError, match="maskless has no mask token such as"):
-        suite("math", MATH, tokenizer=maskless).identity()
+    with pytest.raises(ValueError, match="has no mask token <gone>"):
+        suite("math", MATH, mask_token="<gone>").identity()
     made = suite("math", MATH, gen_length=100)
     model = Speaker(made.codec, SAID)
     model.max_length = 170
@@ -368,7 +367,7 @@ def test_training_asks_and_answers_as_the_suite_does(suite, benchmark, rows, cha
         asked.append(row[:prompt_length].tolist())
         answered.append(row[prompt_length:length].tolist())
     assert len(asked) == len(rows)
-    assert asked == [asking.prompt(question) for question in asking.questions]
+    assert asked == [asking.prompt_ids(question) for question in asking.questions]
     # The answer is what a worked example of the suite would show.
     codec = asking.codec
     assert answered == [

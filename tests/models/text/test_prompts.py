@@ -84,10 +84,10 @@ def test_the_hash_knows_the_template_and_the_mask(tokenizer, tmp_path):
     assert again.hash == tokenizer.hash
 
 
-def test_a_tokenizer_without_mask_is_refused(tmp_path):
+def test_a_mask_token_that_is_not_there_is_refused(tmp_path):
     folder = write_text_tokenizer(tmp_path / "maskless", mask=False)
     with pytest.raises(ValueError, match=r"maskless has no mask token such as \[MASK\], <mask>"):
-        load_tokenizer(folder)
+        load_tokenizer(folder, None, "nothing")
     with pytest.raises(ValueError, match="has no mask token <gone>; use a mask diffusion model's"):
         load_tokenizer(folder, "<gone>")
     assert load_tokenizer(folder, "<|none|>").mask_id == MASK

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from remask.pipeline.sources.text import TextSource
+from tests.sums import write_byte_tokenizer, write_sums, write_word_tokenizer
 
 WORDS = ["[MASK]", "[PAD]", "<s>", "</s>", "[UNK]", "one", "two", "three", "plus", "is", "?"]
 RECORDS = [
@@ -140,15 +141,14 @@ def test_a_malformed_line_is_named(source, tmp_path, line, reason):
         source(data=str(path)).num_records()
 
 
-def test_a_tokenizer_without_an_end_token_is_refused(source, tokenizer, tmp_path):
+def test_a_tokenizer_without_an_end_token_gets_one(source, tokenizer, tmp_path):
     endless = PreTrainedTokenizerFast.from_pretrained(tokenizer)
     endless.eos_token = None
     endless.save_pretrained(tmp_path / "endless")
     settings = {"tokenizer": str(tmp_path / "endless")}
-    message = "endless has no end token, so no response would end; .* or set append_eos: false"
-    for use in (TextSource.tokenizer_hash, TextSource.vocabulary):
-        with pytest.raises(ValueError, match=message):
-            use(source(**settings))
+    rows = source(**settings).examples("train", 0, 1, np.random.default_rng(0))
+    end = WORDS.index("</s>")  # a usual end, though it has no such role there
+    assert (rows.target[0, -1], source(**settings).vocabulary().size) == (end, len(WORDS))
     rows = source(**settings, append_eos=False).examples("train", 0, 1, np.random.default_rng(0))
     assert WORDS[rows.target[0, -1]] == "two"
     # The end of an assistant's turn is an end too, but nothing to fill a bucket with.
@@ -158,5 +158,28 @@ def test_a_tokenizer_without_an_end_token_is_refused(source, tokenizer, tmp_path
     settings = {"tokenizer": str(tmp_path / "chat"), "chat": True}
     rows = source(**settings).examples("train", 0, 1, np.random.default_rng(0))
     assert rows.target[0, -1] == len(WORDS)
-    with pytest.raises(ValueError, match="chat has no end token"):
-        source(**settings, eos_bucket=4).vocabulary()
+    rows = source(**settings, eos_bucket=4).examples("train", 0, 1, np.random.default_rng(0))
+    assert rows.target[0, -2:].tolist() == [len(WORDS), end]
+
+
+@pytest.mark.parametrize(
+    ("write", "size"), [(write_byte_tokenizer, 256), (write_word_tokenizer, 13)]
+)
+def test_new_tokens_are_part_of_the_vocabulary(source, tmp_path, write, size):
+    folder = write(tmp_path / "new")
+    data = write_sums(tmp_path / "sums.jsonl", 5)
+    ended = source(tokenizer=folder, data=data, max_length=64)
+    vocabulary = ended.vocabulary()
+    assert (vocabulary.size, vocabulary.mask_id) == (size + 2, size)
+    assert size + 1 in vocabulary.excluded
+    rows = ended.examples("train", 0, 5, np.random.default_rng(0))
+    last = rows.target[range(5), rows.lengths - 1]
+    assert last.tolist() == [size + 1] * 5
+    endless = source(tokenizer=folder, data=data, max_length=64, append_eos=False)
+    assert endless.vocabulary().size == size + 1
+    # A copy that was saved beside a model makes the same rows under the same hash.
+    ended.read_tokenizer().inner.save_pretrained(tmp_path / "copy")
+    copy = source(tokenizer=str(tmp_path / "copy"), data=data, max_length=64)
+    assert copy.tokenizer_hash() == ended.tokenizer_hash()
+    again = copy.examples("train", 0, 5, np.random.default_rng(0))
+    assert again.target.tolist() == rows.target.tolist()
