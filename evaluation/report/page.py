@@ -1,7 +1,7 @@
 """The report as one HTML page that needs no network, no fonts and no other files.
 
 The templates escape every value. The page's content security policy lets it load nothing but the
-pictures embedded in it, and lets only `report.css` style it and only `player.js` run.
+pictures embedded in it, lets only `report.css` style it, and runs only `player.js` and `showcase.js`.
 """
 
 import base64
@@ -90,7 +90,8 @@ class Origin:
 def render(evaluations: Sequence[Evaluation]) -> str:
     """The whole page."""
     tables = [make_tables(e.scores, e.tables) for e in evaluations]
-    style, script = read_own("report.css"), read_own("player.js")
+    style = read_own("report.css")
+    script = read_own("player.js") + read_own("showcase.js")
     return render_template(
         "page.html",
         policy=f"default-src 'none'; img-src data:; style-src {_hash(style)}; "
