@@ -1,7 +1,8 @@
 """The report as one HTML page that needs no network, no fonts and no other files.
 
 The templates escape every value. The page's content security policy lets it load nothing but the
-pictures embedded in it, lets only `report.css` style it, and runs only `player.js` and `showcase.js`.
+pictures embedded in it, lets only `report.css` style it, and lets only `player.js` and
+`showcase.js` run.
 """
 
 import base64
