@@ -7,6 +7,7 @@
     revision = remask.revise(model, boards, max_steps=12)
     scores = remask.evaluate("sudoku4")        # a DataFrame
     page = remask.report("runs/sudoku4/eval")  # one HTML file
+    reviser = remask.open_reviser("sudoku")    # boards, text or pictures as people write them
 
 The parts are `remask.kernels`, `remask.models`, `remask.pipeline`, `remask.training`,
 `remask.evaluation` and `remask.infra`. In a wheel they lie in this folder; in a clone they lie
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from remask import evaluation, infra, kernels, models, pipeline, training
+    from remask.infra.reviser import open_reviser
     from remask.infra.surface import build, evaluate, report, train
     from remask.models import load, revise
     from remask.pipeline import open_manifest, read_rows, states
@@ -34,6 +36,7 @@ __all__ = [
     "load",
     "models",
     "open_manifest",
+    "open_reviser",
     "pipeline",
     "read_rows",
     "report",
@@ -50,6 +53,7 @@ _HOMES = {
     "evaluate": "remask.infra.surface",
     "load": "remask.models",
     "open_manifest": "remask.pipeline",
+    "open_reviser": "remask.infra.reviser",
     "read_rows": "remask.pipeline",
     "report": "remask.infra.surface",
     "revise": "remask.models",

@@ -4,6 +4,7 @@
     adapter_model.safetensors    the matrices
     adapter.json                 the base model, its fingerprint, the history settings
     decoding.json                decoding settings, once `remask tune` has chosen them
+    inputs.json                  how inputs are read, with the tokenizer beside it
     SHA256SUMS                   checksums of the files above
 
 peft is imported only when an adapter is read or made.
@@ -22,6 +23,8 @@ from torch import nn
 
 from remask.models.backbones.backbone import Backbone
 from remask.models.checkpoints.folder import DECODING, CheckpointError, atomic_folder
+from remask.models.checkpoints.input_files import NAMES as INPUT_NAMES
+from remask.models.checkpoints.input_files import InputFiles, write_input_files
 from remask.models.checkpoints.sizes import Positive, check_size
 from remask.models.config import from_mapping
 from remask.models.history import HistoryConfig
@@ -70,11 +73,12 @@ def save_adapter(
     *,
     tensors: dict[str, Any] | None = None,
     card: str | None = None,
+    inputs: InputFiles | None = None,
 ) -> None:
-    """Write the adapter of a model, without the base model."""
+    """Write the adapter of a model, without the base model; see `checkpoint.save`."""
     from peft import get_peft_model_state_dict
 
-    with atomic_folder(path, (*FILES, CARD, DECODING)) as partial:
+    with atomic_folder(path, (*FILES, CARD, DECODING, *INPUT_NAMES)) as partial:
         config = backbone.peft_config["default"].to_dict()  # pyright: ignore
         plain = {k: sorted(v) if isinstance(v, set) else v for k, v in config.items()}
         (partial / CONFIG).write_text(json.dumps(plain, indent=2, default=str) + "\n")
@@ -83,6 +87,7 @@ def save_adapter(
         (partial / SETTINGS).write_text(json.dumps(dataclasses.asdict(settings), indent=2) + "\n")
         if card is not None:
             (partial / CARD).write_text(card)
+        write_input_files(partial, inputs or {})
 
 
 def is_adapter(folder: Path) -> bool:

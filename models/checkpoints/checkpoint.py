@@ -4,6 +4,7 @@
     model.safetensors    one tensor per parameter
     README.md            the model card, for models that a recipe trained
     decoding.json        decoding settings, once `remask tune` has chosen them (`decoding_file.py`)
+    inputs.json          how inputs are read, with the tokenizer beside it (`input_files.py`)
     SHA256SUMS           checksums of the files above; `load` checks those it reads
 
 The folders that LLaDA, Lumina-DiMOO, Dream and masked language models are published in are read
@@ -35,6 +36,8 @@ from remask.models.checkpoints.folder import (
     check_sums,
     reads_folder,
 )
+from remask.models.checkpoints.input_files import NAMES as INPUT_NAMES
+from remask.models.checkpoints.input_files import InputFiles, write_input_files
 from remask.models.checkpoints.shipped import checkpoint_folder
 from remask.models.checkpoints.sizes import build
 from remask.models.checkpoints.weights import (
@@ -49,7 +52,7 @@ from remask.models.history import HistoryConfig
 from remask.models.text.tokens import tokenizer_files
 
 CARD = "README.md"
-FILES = (CONFIG, WEIGHTS, CARD, DECODING)
+FILES = (CONFIG, WEIGHTS, CARD, DECODING, *INPUT_NAMES)
 
 
 def create(settings: Mapping[str, Any], history: HistoryConfig | None = None) -> Backbone:
@@ -77,6 +80,7 @@ def save(
     *,
     tensors: Mapping[str, torch.Tensor] | None = None,
     card: str | None = None,
+    inputs: InputFiles | None = None,
 ) -> None:
     """Write a checkpoint folder; an existing checkpoint is replaced, any other folder refused.
 
@@ -85,6 +89,7 @@ def save(
         path: The folder.
         tensors: Its weights, where the model does not hold them whole. Defaults to the model's own.
         card: A model card in Markdown, written as README.md.
+        inputs: Files that say how the model's inputs are read: inputs.json, the tokenizer's files.
     """
     with atomic_folder(path, FILES) as partial:
         settings = {
@@ -98,6 +103,7 @@ def save(
         save_file({k: x.detach().contiguous() for k, x in weights.items()}, partial / WEIGHTS)
         if card is not None:
             (partial / CARD).write_text(card)
+        write_input_files(partial, inputs or {})
 
 
 def check_target(path: str | os.PathLike[str]) -> None:

@@ -10,7 +10,7 @@ import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
@@ -55,7 +55,7 @@ def atomic_folder(path: str | os.PathLike[str], names: Sequence[str]) -> Iterato
 
     Args:
         path: The folder. An existing one is replaced if it holds files of these names only.
-        names: Names of all files that may be written.
+        names: Names of all files that may be written, relative to the folder.
     """
     folder = Path(path).resolve()
     check_replaceable(folder, names)
@@ -87,12 +87,22 @@ def check_replaceable(path: str | os.PathLike[str], names: Sequence[str]) -> Non
     if folder.is_dir():
         own = {*names, SUMS}
         own |= {_aside(name) for name in own}  # left by a writer that was killed
-        others = sorted(x.name for x in folder.iterdir() if x.name not in own)
+        others = sorted(x for x in _contents(folder, own) if x not in own)
     if others:
         raise CheckpointError(
             f"{folder} holds more than a checkpoint ({', '.join(others[:3])}); choose another "
             "folder"
         )
+
+
+def _contents(folder: Path, own: Collection[str]) -> Iterator[str]:
+    """Relative paths of what a folder holds; it looks into subfolders only where `own` does."""
+    inner = {name.partition("/")[0] for name in own if "/" in name}
+    for path in folder.iterdir():
+        if path.name in inner and path.is_dir():
+            yield from (f"{path.name}/{x.name}" for x in path.iterdir())
+        else:
+            yield path.name
 
 
 def check_inside(name: object) -> str:
@@ -189,10 +199,12 @@ def _named(line: str) -> str:
 
 
 def _seal(folder: Path) -> None:
-    paths = sorted(folder.iterdir())
+    inside = sorted(folder.rglob("*"))
+    paths = [x for x in inside if x.is_file()]
     sums = zip(sha256_of(paths), paths, strict=True)
-    (folder / SUMS).write_text("".join(f"{x}  {path.name}\n" for x, path in sums))
-    for path in (*paths, folder / SUMS, folder):
+    lines = (f"{x}  {path.relative_to(folder).as_posix()}\n" for x, path in sums)
+    (folder / SUMS).write_text("".join(lines))
+    for path in (*inside, folder / SUMS, folder):
         flush(path)
 
 
