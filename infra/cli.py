@@ -15,6 +15,7 @@ remask report FOLDER           scores → one HTML file: tables, curves, a playe
 remask harness ARGUMENTS       lm-evaluation-harness with our checkpoints, as model `remask`
 remask revise --checkpoint C   revise Sudoku boards with a checkpoint
 remask edit PICTURE WORDS      edit a picture with an image-edit checkpoint
+remask demo                    a page to play with: boards, text and pictures, on this machine
 remask recipes                 the packaged recipes: list, show, copy
 remask doctor                  what this machine can run, and why not
 
@@ -43,6 +44,7 @@ VERBS = {
     "harness": "remask.infra.harness",
     "revise": "remask.infra.revise",
     "edit": "remask.infra.edit",
+    "demo": "remask.infra.demo.serve",
     "recipes": "remask.infra.catalogue",
     "doctor": "remask.infra.doctor",
 }

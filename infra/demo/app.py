@@ -1,40 +1,35 @@
 """The server's routes: the page and its files, `POST /revise`, and what describes them."""
 
-import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from remask.infra.demo.body import read_json
 from remask.infra.demo.examples import Example
-from remask.infra.demo.guard import Guard
-from remask.infra.demo.line import Check, Line, Stopped
+from remask.infra.demo.line import Check, Line, StoppedError
 from remask.infra.demo.offers import Offers
 from remask.infra.demo.openapi import describe
 from remask.infra.demo.page import page_files
-from remask.infra.demo.refusal import Refusal
-from remask.infra.demo.requests import ReviseRequest, read_request
-from remask.pipeline.runtime.terminal import complain
+from remask.infra.demo.refusal import RefusedError
+from remask.infra.demo.requests import read_request
 
 CLIENT_GONE = 499
 """Status of an answer that nobody is there to read."""
 
 
-def make_app(offers: Offers, examples: list[Example], line: Line, host: str) -> Starlette:
+def make_app(offers: Offers, examples: list[Example], line: Line) -> Starlette:
     """The application.
 
     Args:
         offers: The loaded models.
         examples: Starts that the page offers.
         line: Where decodes wait their turn.
-        host: The address that the server listens on.
     """
 
     async def post_revise(request: Request) -> Response:
@@ -43,7 +38,7 @@ def make_app(offers: Offers, examples: list[Example], line: Line, host: str) -> 
             try:
                 record = await _revise(values, offers, line, _watch(request))
             except ValueError as error:
-                raise Refusal(400, error) from error
+                raise RefusedError(400, error) from error
             return JSONResponse(record)
 
     async def get_models(_: Request) -> Response:
@@ -67,12 +62,11 @@ def make_app(offers: Offers, examples: list[Example], line: Line, host: str) -> 
             Route("/openapi.json", get_openapi),
             *(Route(path, _serve(*file)) for path, file in page_files().items()),
         ],
-        middleware=[Middleware(Guard, host=host)],
         exception_handlers={
-            Refusal: _refused,
+            RefusedError: _refused,
             HTTPException: _not_served,
             ClientDisconnect: _gone,
-            Stopped: _gone,
+            StoppedError: _gone,
             Exception: _failed,
         },
     )
@@ -107,7 +101,7 @@ def _serve(content: bytes, media_type: str) -> Callable[[Request], Awaitable[Res
 
 
 async def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, Refusal)
+    assert isinstance(error, RefusedError)
     return error.response()
 
 
@@ -117,16 +111,14 @@ async def _not_served(request: Request, error: Exception) -> Response:
         sentence = f"{request.url.path} does not take {request.method}"
     else:
         sentence = f"there is nothing at {request.url.path}; GET /openapi.json names what there is"
-    return Refusal(error.status_code, sentence, error.headers).response()
+    return RefusedError(error.status_code, sentence, error.headers).response()
 
 
 async def _gone(_: Request, error: Exception) -> Response:
-    if isinstance(error, Stopped):  # read only if the server itself is ending
-        return Refusal(503, "the server is ending").response()
+    if isinstance(error, StoppedError):  # read only if the server itself is ending
+        return RefusedError(503, "the server is ending").response()
     return Response(status_code=CLIENT_GONE)
 
 
-async def _failed(_: Request, error: Exception) -> Response:
-    traceback.print_exception(error)
-    complain("remask demo", error)
-    return Refusal(500, "the decode failed; the server's terminal says why").response()
+async def _failed(_: Request, __: Exception) -> Response:
+    return RefusedError(500, "the decode failed; the server's terminal says why").response()

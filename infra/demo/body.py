@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from starlette.requests import Request
 
-from remask.infra.demo.refusal import Refusal
+from remask.infra.demo.refusal import RefusedError
 
 MAX_BYTES = 2 << 20
 """Limit on a request's body. A picture of 512 × 512 pixels fits in base64."""
@@ -20,19 +20,21 @@ sending would otherwise see a broken connection instead of the answer."""
 async def read_json(request: Request) -> dict[str, Any]:
     """The JSON object in a request's body.
 
-    Raises Refusal if it is too large, too slow or no JSON object.
+    Raises RefusedError if it is too large, too slow or no JSON object.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise Refusal(415, f"the body must be application/json, got {kind or 'no content type'}")
+        raise RefusedError(
+            415, f"the body must be application/json, got {kind or 'no content type'}"
+        )
     return _parse(await read_body(request))
 
 
 async def read_body(request: Request, limit: int = MAX_BYTES) -> bytes:
     """A request's body of at most `limit` bytes.
 
-    Raises Refusal if the body is larger: by what `Content-Length` says before reading any of it,
-    else by what has arrived. Raises ClientDisconnect if the client goes away.
+    Raises RefusedError if the body is larger: by what `Content-Length` says before reading any of
+    it, else by what has arrived. Raises ClientDisconnect if the client goes away.
     """
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
@@ -46,7 +48,7 @@ async def read_body(request: Request, limit: int = MAX_BYTES) -> bytes:
                     await _refuse_large(request, limit)
                 body += chunk
     except TimeoutError:
-        raise Refusal(
+        raise RefusedError(
             408, f"the body did not arrive within {TIMEOUT_S:g} s", {"Connection": "close"}
         ) from None
     return bytes(body)
@@ -55,7 +57,7 @@ async def read_body(request: Request, limit: int = MAX_BYTES) -> bytes:
 async def _refuse_large(request: Request, limit: int) -> NoReturn:
     if "expect" not in request.headers:  # such a client waits for leave to send
         await _drain(request)
-    raise Refusal(
+    raise RefusedError(
         413,
         f"the body is larger than the limit of {limit:,} bytes; send a smaller picture or text",
         {"Connection": "close"},
@@ -76,13 +78,13 @@ def _parse(body: bytes) -> dict[str, Any]:
     try:
         value = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
     except UnicodeDecodeError as error:
-        raise Refusal(400, f"the body is not UTF-8: byte {error.start} is wrong") from None
+        raise RefusedError(400, f"the body is not UTF-8: byte {error.start} is wrong") from None
     except RecursionError:
-        raise Refusal(400, "the body is nested too deeply") from None
+        raise RefusedError(400, "the body is nested too deeply") from None
     except ValueError as error:
-        raise Refusal(400, f"the body is not JSON: {error}") from None
+        raise RefusedError(400, f"the body is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise Refusal(400, f"the body must be a JSON object, got a {type(value).__name__}")
+        raise RefusedError(400, f"the body must be a JSON object, got a {type(value).__name__}")
     return value
 
 

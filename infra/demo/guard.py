@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from remask.infra.demo.refusal import Refusal
+from remask.infra.demo.refusal import RefusedError
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 HEADERS = {
@@ -69,22 +69,24 @@ class Guard:
 
         try:
             self.check(Headers(scope=scope))
-        except Refusal as refusal:
+        except RefusedError as refusal:
             await refusal.response()(scope, receive, send_with_headers)
             return
         await self.app(scope, receive, send_with_headers)
 
     def check(self, headers: Headers) -> None:
-        """Raise Refusal unless both headers name this server."""
+        """Raise RefusedError unless both headers name this server."""
         hosts = headers.getlist("host")
         host = hosts[0].lower() if len(hosts) == 1 else ""
         if not self._is_own(_name_of(host)):
-            raise Refusal(
+            raise RefusedError(
                 403, f"this server does not answer for the host {host!r}; use its own address"
             )
         for origin in headers.getlist("origin"):
             if origin.lower() not in (f"http://{host}", f"https://{host}"):
-                raise Refusal(403, f"pages of {origin} may not use this server; open its own page")
+                raise RefusedError(
+                    403, f"pages of {origin} may not use this server; open its own page"
+                )
 
     def _is_own(self, name: str) -> bool:
         if name in self.names:

@@ -1,7 +1,7 @@
 """The line of requests: one decode at a time, the others wait, and those left alone leave.
 
-Models decode in one thread of their own, so that the server keeps answering meanwhile. A decode whose
-client has gone away stops at its next step, and one that has not begun never begins.
+Models decode in one thread of their own, so that the server keeps answering meanwhile. A decode
+whose client has gone away stops at its next step, and one that has not begun never begins.
 """
 
 import asyncio
@@ -11,17 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from remask.infra.demo.refusal import Refusal
+from remask.infra.demo.refusal import RefusedError
 
 Result = TypeVar("Result")
 Check = Callable[[], None]
-"""Raises `Stopped` if a decode should not go on."""
+"""Raises `StoppedError` if a decode should not go on."""
 
 PLACES = 64
 """Requests in hand at once, from their first byte to their answer."""
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """Raised in a decode that nobody waits for any more."""
 
 
@@ -37,9 +37,9 @@ class Line:
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Hold a place in the line. Raises Refusal if there is none."""
+        """Hold a place in the line. Raises RefusedError if there is none."""
         if self.taken >= self.places:
-            raise Refusal(
+            raise RefusedError(
                 503,
                 f"{self.taken} requests are waiting already; try again in a moment",
                 {"Retry-After": "1"},
@@ -59,13 +59,13 @@ class Line:
             work: Called with a check that it should call before each of its steps.
             gone: Returns when the client has gone away.
 
-        Raises `Stopped` if the client has gone away or the server is ending.
+        Raises `StoppedError` if the client has gone away or the server is ending.
         """
         left = threading.Event()
 
         def check() -> None:
             if left.is_set() or self._closing.is_set():
-                raise Stopped
+                raise StoppedError
 
         def checked() -> Result:
             check()
@@ -82,7 +82,7 @@ class Line:
                 left.set()
                 decode.cancel()  # has an effect only if it has not begun
         if decode.cancelled():
-            raise Stopped
+            raise StoppedError
         return await result  # a decode holds its place until it has noticed
 
     def close(self) -> None:

@@ -1,9 +1,10 @@
-"""The models that the page offers: those that come with the package, and those of `--checkpoint`."""
+"""The models that the page offers: those that come with the package, and `--checkpoint` ones."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from remask.infra.demo.refusal import Refusal
+from remask.infra.demo.refusal import RefusedError
 from remask.infra.reviser import SHIPPED, Reviser, open_reviser
 from remask.models.checkpoints.shipped import shipped_names
 
@@ -18,7 +19,7 @@ class Model:
     name: str
     kind: str
     columns: int | None
-    """Cells per line of a board or a picture; null for text."""
+    """Cells per line of its boards; null for other kinds."""
     is_tuned: bool
     """Whether decoding settings were tuned for it."""
 
@@ -30,14 +31,16 @@ class Offers:
         self.revisers = dict(revisers)
 
     def find(self, kind: str, name: str | None) -> Reviser:
-        """The model of a name, or the default of a kind. Raises Refusal if there is none."""
+        """The model of a name, or the default of a kind. Raises RefusedError if there is none."""
         own = {key: reviser for key, reviser in self.revisers.items() if reviser.kind == kind}
         if name is None and own:
             return next(iter(own.values()))
         if name is None:
-            raise Refusal(409, self.missing()[kind])
+            raise RefusedError(409, self.missing()[kind])
         if name not in own:
-            raise Refusal(404, f"no model for {WORDS[kind]} is called {name!r}; there are {[*own]}")
+            raise RefusedError(
+                404, f"no model for {WORDS[kind]} is called {name!r}; there are {[*own]}"
+            )
         return own[name]
 
     def missing(self) -> dict[str, str]:
@@ -61,8 +64,17 @@ def open_offers(folders: Mapping[str, str]) -> Offers:
 
     Raises ValueError if one of them cannot be loaded.
     """
+    own = [name for name in SHIPPED.values() if name in shipped_names()]
     opened = {name: open_reviser(folder) for name, folder in folders.items()}
-    for name in SHIPPED.values():
-        if name in shipped_names() and name not in opened:
-            opened[name] = open_reviser(name)
+    opened |= {name: open_reviser(name) for name in own if name not in opened}
+    for name, reviser in opened.items():
+        reviser.name = name  # records say what people asked for
     return Offers(opened)
+
+
+def _columns(reviser: Reviser) -> int | None:
+    """Cells per line of the boards that a model takes."""
+    for side in (9, 4) if reviser.kind == "sudoku" else ():
+        with contextlib.suppress(ValueError):
+            return reviser.start({"board": "0" * side**2}).columns
+    return None

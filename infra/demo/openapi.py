@@ -55,7 +55,10 @@ def describe(examples: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         },
         "responses": {
             "200": _answer("The decode.", {"$ref": _reference("Record")}),
-            **{status: _answer(text, {"$ref": _reference("Error")}) for status, text in REFUSALS.items()},
+            **{
+                status: _answer(text, {"$ref": _reference("Error")})
+                for status, text in REFUSALS.items()
+            },
         },
     }
     return {

@@ -10,7 +10,7 @@ MAX_CHARACTERS = 400
 """Limit on the length of a sentence, since it may quote what was sent."""
 
 
-class Refusal(Exception):
+class RefusedError(Exception):
     """Raised by whatever finds out that a request cannot be carried out."""
 
     def __init__(

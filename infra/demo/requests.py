@@ -1,14 +1,14 @@
 """What can be asked of the server: requests as dataclasses, which check and describe themselves.
 
-`schema.py` turns the same dataclasses into the JSON Schema of `GET /openapi.json`, so that keys, types,
-ranges and defaults cannot differ from what is checked.
+`schema.py` turns the same dataclasses into the JSON Schema of `GET /openapi.json`, so that keys,
+types, ranges and defaults cannot differ from what is checked.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from remask.infra.demo.picture import MAX_SIDE, read_file
+from remask.infra.demo.picture import read_file
 from remask.infra.demo.schema import Length, check_lengths
 from remask.infra.reviser import Options
 from remask.models.config import from_mapping
@@ -58,7 +58,7 @@ class TextRequest:
     draft: Annotated[str | None, Length(20_000)] = None
     """The text to revise. Without a draft the model writes one."""
     length: Annotated[int | None, Range("[1, 4096]")] = None
-    """Tokens of the text. Defaults to the length of the draft, or to what the model was made for."""
+    """Tokens of the text. Defaults to those of the draft, or to what the model was made for."""
     checkpoint: Name = None
     """Name of a model of `GET /models`. Defaults to the first of this kind."""
     options: DecodeOptions = field(default_factory=DecodeOptions)
