@@ -11,7 +11,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,24 +21,34 @@ from torch import Tensor
 
 from remask.infra.record import Record, Step, make_record, make_step
 from remask.infra.watched import watched
-from remask.models import Action, Backbone, Observation, Policy, RevisionPolicy, load, revise
+from remask.models import (
+    Action,
+    Backbone,
+    HistoryConfig,
+    Observation,
+    Policy,
+    RevisionPolicy,
+    load,
+    revise,
+)
 from remask.models.checkpoints.checkpoint import trained_history
 from remask.models.checkpoints.decoding_file import TunedDecoding, read_decoding
 from remask.models.checkpoints.shipped import is_shipped, shipped_names
 from remask.models.config import from_mapping
 from remask.models.decoding import POLICIES
 from remask.models.ranges import Range, check_fields
+from remask.pipeline.inputs.image_edit import EditReader
 from remask.pipeline.inputs.reader import Kind, Reader, Start
 from remask.pipeline.inputs.registry import open_reader
 
 MAX_STEPS = 32
 """Default limit of steps."""
+FILL_STEPS = 16
+"""Default limit of steps in which an empty canvas is filled."""
 PACE = 0.5
 """Share of the steps over which the printed rule spreads its reveals where all is masked."""
 SHIPPED: dict[str, str] = {"sudoku": "sudoku", "text": "sums", "image_edit": "emoji"}
 """The shipped model of each kind."""
-REVEALS = ("reveal_count", "reveal_threshold", "reveal_within")
-"""Settings of `RevisionPolicy` that say how fast it reveals."""
 PolicyName = Literal["revision", "absorbing", "p2", "remdm", "two_phase"]
 
 
@@ -51,11 +61,13 @@ class Options:
     history: bool = True
     """False leaves out the past states (`variant: none`)."""
     margin: Annotated[float | None, Range("(-inf, inf)", "it is a number of nats")] = None
-    """Re-mask only if MASK leads by this many nats. Defaults to the value that was tuned for the
-    checkpoint, or else to 0, as the rule is printed."""
+    """Re-mask only if MASK leads by this many nats. If neither this nor `pace` is set, the settings
+    that `remask tune` chose for the checkpoint are used, if there are any; otherwise 0, as the rule
+    is printed."""
     pace: Annotated[float | None, Range("(0, 1]")] = None
-    """Spread the reveals over this share of the steps. Defaults to the pace that was tuned, or else
-    to revealing at once what the start leaves open and, where it leaves all open, to half."""
+    """Spread the reveals over this share of the steps. Without it the printed rule reveals at once
+    what the start leaves open; a text or picture that starts from MASKs alone takes half of the
+    steps."""
     max_steps: Annotated[int | None, Range("[1, 2^15]")] = None
     """Limit of steps, not counting a closing one. Defaults to the tuned limit, or else to 32."""
     seed: Annotated[int, Range("[0, 2^63)")] = 0
@@ -115,56 +127,90 @@ class Reviser:
         """
         options = options or Options()
         policy, max_steps, notes = self.plan(start, options)
+        return self.decode(
+            start,
+            policy,
+            max_steps,
+            history=options.history,
+            seed=options.seed,
+            notes=notes,
+            watch=watch,
+        )
+
+    def decode(
+        self,
+        start: Start,
+        policy: Policy,
+        max_steps: int,
+        *,
+        history: bool = True,
+        seed: int = 0,
+        notes: Sequence[str] = (),
+        watch: Callable[[Step], None] | None = None,
+    ) -> Record:
+        """Decode by any policy; `notes` become part of the record's."""
         beliefs: list[Tensor] = []
 
         def see(observation: Observation, remask: Tensor, reveal: Tensor) -> None:
-            p_mask = observation.beliefs.mask_log_prob[0].exp().cpu()
-            looked = observation.beliefs.mask_log_prob[0].cpu() > -math.inf
-            beliefs.append(p_mask.masked_fill(~looked, math.nan))
+            log_probs = observation.beliefs.mask_log_prob[0].cpu()
+            beliefs.append(log_probs.exp().masked_fill(log_probs == -math.inf, math.nan))
             if watch is not None:
                 watch(_next_step(self.reader, start, observation, remask, reveal))
 
-        history = self.backbone.history
-        if not options.history:
-            history = dataclasses.replace(history, variant="none")
         if watch is not None:
             watch(make_step(self.reader, start, start.tokens, None, None))
         revision = revise(
             self.backbone,
             start.tokens[None],
             start.editable[None],
-            history=history,
+            history=self.history(history),
             policy=watched(policy, see),
             max_steps=max_steps,
-            seed=options.seed,
+            seed=seed,
         )
         return make_record(
             self.reader, self.name, start, revision, beliefs, self.backbone.mask_id, notes
         )
 
+    def history(self, is_on: bool) -> HistoryConfig:
+        """The model's history settings, or the same without past states."""
+        own = self.backbone.history
+        return own if is_on else dataclasses.replace(own, variant="none")
+
     def plan(self, start: Start, options: Options) -> tuple[Policy, int, list[str]]:
         """The policy for a start, its limit of steps, and notes for people."""
+        if isinstance(self.reader, EditReader) and self.reader.source.source_in == "prompt":
+            return self._plan_filling(options)
         if options.policy != RevisionPolicy.name:
             policy = from_mapping(POLICIES[options.policy], {}, options.policy)
             return policy, options.max_steps or MAX_STEPS, []
         settings, max_steps, notes = self._tuned_settings(start, options)
-        if options.margin is not None:
-            settings["margin"] = options.margin
-        if options.pace is not None:
-            settings = {k: x for k, x in settings.items() if k not in REVEALS}
-            settings["reveal_within"] = options.pace
+        given = {"margin": options.margin, "reveal_within": options.pace}
+        settings |= {name: value for name, value in given.items() if value is not None}
         policy: RevisionPolicy = from_mapping(RevisionPolicy, settings, "revision settings")
-        if start.is_blank and self.kind != "sudoku" and policy.reveals_all(max_steps):
-            if options.pace is None:
-                policy = dataclasses.replace(policy, reveal_within=PACE)
+        spreads = start.is_blank and self.kind != "sudoku" and options.pace is None
+        if spreads and policy.reveals_all(max_steps):
+            policy = dataclasses.replace(policy, reveal_within=PACE)
         return policy, max_steps, notes
+
+    @staticmethod
+    def _plan_filling(options: Options) -> tuple[Policy, int, list[str]]:
+        """The policy for an empty canvas, which a model that does not revise fills in."""
+        if options.margin is not None or options.pace is not None:
+            raise ValueError("this model fills an empty canvas, which takes no margin and no pace")
+        name = "absorbing" if options.policy == RevisionPolicy.name else options.policy
+        policy = from_mapping(POLICIES[name], {}, name)
+        note = f"this model fills an empty canvas, by policy {name}"
+        return policy, options.max_steps or FILL_STEPS, [note]
 
     def _tuned_settings(
         self, start: Start, options: Options
     ) -> tuple[dict[str, Any], int, list[str]]:
         """Settings that were tuned for such a start within the limit of steps, if there are any."""
         limit = options.max_steps or MAX_STEPS
-        begins = "blank" if start.is_blank else "given"
+        if options.margin is not None or options.pace is not None:
+            return {}, limit, []
+        begins = "blank" if start.is_blank and self.kind != "sudoku" else "given"
         if self.tuned is None or self.tuned.start != begins:
             return {}, limit, []
         choice = self.tuned.within(limit)
@@ -199,8 +245,8 @@ def open_reviser(checkpoint: str | None = None, kind: str | None = None) -> Revi
     reader = open_reader(checkpoint, backbone)
     if kind is not None and reader.kind != kind:
         raise ValueError(
-            f"{checkpoint} takes {reader.kind} inputs, not {kind}; name another checkpoint, or leave "
-            f"--checkpoint out for the shipped one"
+            f"{checkpoint} takes inputs of kind {reader.kind}, not {kind}; name another "
+            "checkpoint, or none for the shipped one"
         )
     return Reviser(_name_of(checkpoint), backbone, reader, read_decoding(checkpoint))
 

@@ -1,7 +1,7 @@
-"""A policy that is watched: each step is handed over before it is taken, with the beliefs behind it.
+"""A policy that is watched: each decision is handed over with the beliefs behind it.
 
-The decoding loop needs no hook for that, since a policy sees every state and decides on it. Only the
-closing step, which reveals what the last step left masked, takes no decision and is not seen.
+The decoding loop needs no hook for that, since a policy sees every state and decides on it. Only
+the closing step, which reveals what the last step left masked, takes no decision and is not seen.
 """
 
 from collections.abc import Callable

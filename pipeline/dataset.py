@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from remask.models.checkpoints.input_files import IMAGES
 from remask.pipeline.format import manifest
 from remask.pipeline.format.examples import Examples
 from remask.pipeline.format.parquet import SCHEMA_VERSION
+from remask.pipeline.inputs.describe import FOLDER, write_description
 from remask.pipeline.moves import Moves
 from remask.pipeline.plan import Plan, ShardUnit
 from remask.pipeline.runtime.jobs import ray_session
@@ -66,6 +68,7 @@ def _fill(
     lease: Lease,
 ) -> Summary:
     _sweep(storage)
+    write_description(storage, plan.recipe.source)
     committed = manifest.committed(storage)
     todo = [unit for unit in units if unit.name not in committed]
     with ray_session(plan.workers) if todo else contextlib.nullcontext():
@@ -82,7 +85,7 @@ def _fill(
 
 
 def _sweep(storage: Storage) -> None:
-    for folder in ("", manifest.SHARDS, manifest.ROWS):
+    for folder in ("", manifest.SHARDS, manifest.ROWS, FOLDER, f"{FOLDER}/{IMAGES}"):
         storage.sweep(folder)
 
 

@@ -135,9 +135,9 @@ def save_model(
     plan: TrainingPlan,
 ) -> None:
     """Write the model, or its adapter if only that was trained."""
-    recipe = plan.recipe
+    recipe, (inputs, _) = plan.recipe, plan.inputs
     if not (recipe.lora and recipe.start and has_adapter(backbone)):
-        return save(backbone, path, tensors=weights, card=card)
+        return save(backbone, path, tensors=weights, card=card, inputs=inputs)
     settings = AdapterSettings(
         base=str(Path(recipe.start).absolute()),
         base_fingerprint=plan.start or "",
@@ -146,7 +146,12 @@ def save_model(
         history=backbone.history,
     )
     return save_adapter(
-        backbone, path, settings, tensors=dict(weights) if weights else None, card=card
+        backbone,
+        path,
+        settings,
+        tensors=dict(weights) if weights else None,
+        card=card,
+        inputs=inputs,
     )
 
 

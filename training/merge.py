@@ -8,6 +8,8 @@ import argparse
 from remask.models import CheckpointError, load, save
 from remask.models.checkpoints.adapter import has_adapter, merge
 from remask.models.checkpoints.checkpoint import check_target
+from remask.models.checkpoints.input_files import read_input_files
+from remask.models.checkpoints.inputs_file import inputs_folder
 from remask.pipeline.runtime.terminal import fail, say
 
 
@@ -25,7 +27,8 @@ def main(argv: list[str] | None = None) -> None:
             raise CheckpointError(
                 f"{arguments.adapter} is a whole model; give the model folder of a LoRA run"
             )
-        save(merge(backbone), arguments.output)
+        inputs = read_input_files(inputs_folder(arguments.adapter))
+        save(merge(backbone), arguments.output, inputs=inputs)
     except CheckpointError as error:
         fail("remask merge", 2, error)
     say(f"merged: {arguments.output}")

@@ -12,7 +12,9 @@ from remask.models import Backbone, HistoryConfig, create, fingerprint, load
 from remask.models.checkpoints.adapter import add_lora, is_adapter
 from remask.models.checkpoints.checkpoint import outline
 from remask.models.images.guidance import edit_layout
+from remask.pipeline.inputs.describe import Files
 from remask.training.deepspeed_config import check_deepspeed
+from remask.training.inputs import find_inputs
 from remask.training.loader import Loader
 from remask.training.mixture import Mixture, check_same_vocabulary
 from remask.training.objective import OBJECTIVES, num_chunks
@@ -46,6 +48,11 @@ class TrainingPlan:
     def start(self) -> str | None:
         """Fingerprint of the checkpoint that the run starts from, if any."""
         return fingerprint(self.recipe.start) if self.recipe.start else None
+
+    @cached_property
+    def inputs(self) -> tuple[Files | None, str | None]:
+        """The files that say how the model's inputs are read, or a note on why there are none."""
+        return find_inputs(self.recipe)
 
     @property
     def content(self) -> dict[str, Any]:

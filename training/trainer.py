@@ -19,6 +19,7 @@ from torch import Tensor
 
 from remask.pipeline.runtime.provenance import RECIPE
 from remask.pipeline.runtime.recipes import digest
+from remask.pipeline.runtime.terminal import say
 from remask.training.batch import Batch
 from remask.training.engine import is_regrouped, make_engine
 from remask.training.held_out import HeldOut
@@ -65,6 +66,10 @@ class Trainer:
             self._held_out = HeldOut(
                 plan.held_out, recipe.held_out, world, replicated=is_partitioned
             )
+        if world.is_first:  # read here, so that what is wrong with them is found before training
+            _, note = plan.inputs
+            if note:
+                say(f"train: {note}", to_stderr=True)
         newest = find_newest(folder, world)
         self._engine, self._peaks = make_engine(self.learner, plan, world, newest)
         self._saver = Saver(self._engine, backbone, plan, folder, world)

@@ -154,11 +154,11 @@ def flush(path: StrPath) -> None:
         os.close(descriptor)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that a kill at any time leaves either the old or the new text."""
+def write_atomically(path: Path, data: str | bytes) -> None:
+    """Write a file so that a kill at any time leaves either the old or the new content."""
     partial = path.with_name(_aside(path.name))
     try:
-        partial.write_text(text)
+        partial.write_bytes(data.encode() if isinstance(data, str) else data)
         flush(partial)
         partial.replace(path)
     finally:
@@ -166,11 +166,11 @@ def write_atomically(path: Path, text: str) -> None:
     flush(path.parent)
 
 
-def write_sealed(path: Path, text: str) -> Path:
+def write_sealed(path: Path, data: str | bytes) -> Path:
     """Write a file into a checkpoint's folder, and its checksum into SHA256SUMS if there is one.
 
-    A kill at any time leaves the old or the new text, and no checksum that does not match: the old
-    one is removed before the text changes.
+    A kill at any time leaves the old or the new content, and no checksum that does not match: the
+    old one is removed before the content changes.
     """
     sums = path.parent / SUMS
     lines = []
@@ -178,7 +178,7 @@ def write_sealed(path: Path, text: str) -> Path:
         lines = [line for line in _sum_lines(path.parent) if _named(line) != path.name]
         if len(lines) < len(_sum_lines(path.parent)):
             write_atomically(sums, "".join(f"{line}\n" for line in lines))
-    write_atomically(path, text)
+    write_atomically(path, data)
     if sums.is_file():
         lines.append(f"{_sha256(path)}  {path.name}")
         write_atomically(sums, "".join(f"{line}\n" for line in sorted(lines, key=_named)))

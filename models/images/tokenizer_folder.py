@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 
 from remask.models.checkpoints.folder import (
     CONFIG,
+    SUMS,
     CheckpointError,
     atomic_folder,
     check_sums,
@@ -28,6 +29,7 @@ from remask.models.checkpoints.sizes import on_meta
 from remask.models.checkpoints.weights import WEIGHTS, read_weights
 from remask.models.config import from_mapping
 from remask.models.images.published_vq import CLASS, load_published
+from remask.models.images.published_vq import WEIGHTS as PUBLISHED_WEIGHTS
 from remask.models.images.tokenizer import ImageTokenizer
 from remask.models.images.vq import PatchVQ, PatchVQConfig
 
@@ -93,6 +95,15 @@ def tokenizer_fingerprint(path: str | os.PathLike[str]) -> str:
         with file.open("rb") as opened:
             total.update(hashlib.file_digest(opened, "sha256").digest())
     return total.hexdigest()[:16]
+
+
+@reads_folder
+def tokenizer_files(path: str | os.PathLike[str]) -> list[Path]:
+    """The files that a copy of a tokeniser needs."""
+    folder = _folder(path)
+    _read_settings(folder)
+    names = (CONFIG, WEIGHTS, PUBLISHED_WEIGHTS, SUMS)
+    return [folder / name for name in names if (folder / name).is_file()]
 
 
 def _folder(path: str | os.PathLike[str]) -> Path:

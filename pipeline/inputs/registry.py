@@ -9,6 +9,7 @@ from remask.models.checkpoints.input_files import INPUTS, TOKENIZER
 from remask.models.checkpoints.inputs_file import inputs_folder, read_inputs
 from remask.models.config import from_mapping
 from remask.models.text.prompts import load_tokenizer
+from remask.pipeline.inputs.image_edit import EditInputs
 from remask.pipeline.inputs.reader import Inputs, Reader
 from remask.pipeline.inputs.sudoku import SudokuInputs
 from remask.pipeline.inputs.text import TextInputs
@@ -16,6 +17,7 @@ from remask.pipeline.inputs.text import TextInputs
 KINDS: dict[str, type[Inputs]] = {
     "sudoku": SudokuInputs,
     "text": TextInputs,
+    "image_edit": EditInputs,
 }
 PUBLISHED_BUCKET = 64
 """Rows of published text models are padded with end tokens to a multiple of this many tokens."""
