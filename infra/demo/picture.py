@@ -26,6 +26,10 @@ def read_file(text: str) -> bytes:
             warnings.simplefilter("ignore")  # of sizes, which are checked below
             with Image.open(io.BytesIO(data), formats=FORMATS) as image:
                 width, height = image.size
+    except Image.DecompressionBombError:
+        raise ValueError(
+            f"picture has more pixels than the limit of {MAX_SIDE} × {MAX_SIDE}; send a smaller one"
+        ) from None
     except UnidentifiedImageError:
         raise ValueError("picture is neither a PNG nor a JPEG file") from None
     except Exception as error:  # damaged files make Pillow raise errors of many types

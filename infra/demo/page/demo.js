@@ -4,7 +4,7 @@ import { makeBoard } from "/board.js";
 import { makePicture } from "/picture.js";
 import { outcome, toSample } from "/records.js";
 
-const POLICIES = { revision: "Revision", absorbing: "Absorbing", p2: "P2", remdm: "ReMDM" };
+const POLICIES = { revision: "Revision", absorbing: "Absorbing", p2: "P2", remdm: "ReMDM", two_phase: "Two-phase" };
 const MASK_SIGN = "▒";
 const SIDES = ["a", "b"];
 
