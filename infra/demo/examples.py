@@ -1,7 +1,13 @@
-"""Starts that the page offers, as requests that the loaded models answer."""
+"""Starts that the page offers, as requests that the loaded models answer.
 
+The pictures in `pictures/` are held-out scenes of `remask build emoji_rm`. Graphics: Twemoji, ©
+Twitter, Inc and other contributors, CC BY 4.0.
+"""
+
+import base64
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from remask.infra.demo.offers import Model
@@ -10,7 +16,7 @@ from remask.infra.reviser import SHIPPED
 
 @dataclass(frozen=True)
 class Example:
-    """A request with its title; it names its model unless any of its kind takes it."""
+    """A request with its title."""
 
     title: str
     request: dict[str, Any]
@@ -45,22 +51,34 @@ SUMS = {
     },
     "Running sums from nothing": {"prompt": "6+2-3-1+4-2+1:"},
 }
+PICTURES = {
+    "A loudspeaker to recolour": ("loudspeaker.png", "make the loudspeaker blue"),
+    "A microbe to recolour": ("microbe.png", "make the microbe purple"),
+    "An artist to remove": ("artist.png", "remove the artist"),
+    "A place for a mouse": ("cop.png", "add a mouse at the bottom left"),
+}
+FOLDER = Path(__file__).parent / "pictures"
 
 
 def find_examples(models: Iterable[Model]) -> list[Example]:
     """The examples that some model of a list can answer."""
-    found = []
+    found: dict[str, Example] = {}
     for model in models:
-        if model.kind == "sudoku":
-            boards = BOARDS if model.columns == 9 else SMALL_BOARDS
-            found += [_example(model, title, board) for title, board in boards.items()]
-        if model.kind == "text" and model.name == SHIPPED["text"]:
-            found += [_example(model, title, text) for title, text in SUMS.items()]
-    titles: dict[str, Example] = {}
-    for example in found:
-        titles.setdefault(example.title, example)
-    return list(titles.values())
+        for title, start in _starts(model).items():
+            request = {"kind": model.kind, "checkpoint": model.name, **start}
+            found.setdefault(title, Example(title, request))
+    return list(found.values())
 
 
-def _example(model: Model, title: str, request: dict[str, Any]) -> Example:
-    return Example(title, {"kind": model.kind, "checkpoint": model.name, **request})
+def _starts(model: Model) -> dict[str, dict[str, Any]]:
+    """Starts by title; only the packaged models of text and pictures are known to take any."""
+    if model.kind == "sudoku":
+        return BOARDS if model.columns == 9 else SMALL_BOARDS
+    if model.name != SHIPPED[model.kind]:
+        return {}
+    return SUMS if model.kind == "text" else {t: _edit(*edit) for t, edit in PICTURES.items()}
+
+
+def _edit(file: str, instruction: str) -> dict[str, Any]:
+    picture = base64.b64encode((FOLDER / file).read_bytes()).decode()
+    return {"picture": picture, "instruction": instruction}

@@ -1,11 +1,17 @@
 """The page as people use it, in a real browser: by mouse, by keyboard, on a phone."""
 
+import base64
+import io
 import json
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from PIL import Image
 
-from tests.infra.demo.servers import BOARD
+from remask.infra.demo.offers import Offers
+from remask.infra.reviser import open_reviser
+from tests.infra.demo.servers import BOARD, run_server
 
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 REFUSED = "Failed to load resource: the server responded with a status of 400"
@@ -14,15 +20,16 @@ REFUSED = "Failed to load resource: the server responded with a status of 400"
 @pytest.fixture
 def open_page(browser, running):
     """Opens the page; in the end nothing may have failed, nor anything been asked elsewhere."""
-    problems, requests, pages = [], [], []
+    problems, requests, pages, addresses = [], [], [], set()
 
-    def open_one(**options):
+    def open_one(address=None, **options):
         options = {"viewport": WIDE, "reduced_motion": "reduce"} | options
         page = browser.new_page(**options)
         page.on("console", lambda message: problems.append(message.text))
         page.on("pageerror", lambda error: problems.append(str(error)))
         page.on("request", lambda request: requests.append(request.url))
-        page.goto(running.address)
+        addresses.add(address or running.address)
+        page.goto(address or running.address)
         page.wait_for_selector("[data-ready]")
         pages.append(page)
         return page
@@ -32,7 +39,7 @@ def open_page(browser, running):
         page.close()
     assert [problem for problem in problems if not problem.startswith(REFUSED)] == []
     elsewhere = [url for url in requests if urlsplit(url).scheme not in ("data", "blob")]
-    assert {f"http://{urlsplit(url).netloc}" for url in elsewhere} == {running.address}
+    assert {f"http://{urlsplit(url).netloc}" for url in elsewhere} == addresses
 
 
 def asked(page, act, count=1):
@@ -251,15 +258,45 @@ def test_a_wrong_request_is_explained_and_can_be_mended(open_page):
     assert page.inner_text("#problem") == ""
 
 
-def test_a_kind_without_a_model_says_how_to_add_one(open_page):
+def test_a_picture_is_made_small_and_edited(open_page, edit_folder):
+    page = open_page(viewport=PHONE)
+    page.check("[name=kind][value=image_edit]", force=True)
+    page.click("#revise")
+    assert page.inner_text("#problem").startswith("There is no picture yet")
+    page.set_input_files("#file", str(Path(edit_folder).with_name("large.png")))
+    page.wait_for_selector("#preview:not([hidden])")
+    page.fill("#instruction", "make the circle blue")
+    request = revise(page)
+    sent = Image.open(io.BytesIO(base64.b64decode(request["picture"])))
+    assert sent.size == (512, 398)
+    assert request["instruction"] == "make the circle blue"
+    assert page.locator("#view-a .picture td").count() == 16
+    style = "table => table.style.backgroundImage"
+    before = page.eval_on_selector("#view-a .picture", style)
+    assert before.startswith('url("data:image/png')
+    page.click("#last")
+    assert page.eval_on_selector("#view-a .picture", style) != before
+    assert page.inner_text("#given-a") == "make the circle blue"
+
+
+def test_a_file_that_is_no_picture_is_refused(open_page):
     page = open_page()
     page.check("[name=kind][value=image_edit]", force=True)
-    assert "--checkpoint NAME=FOLDER" in page.inner_text("#missing")
-    assert page.get_attribute("#revise", "aria-disabled") == "true"
-    assert not page.is_visible("#instruction")
-    page.check("[name=kind][value=sudoku]", force=True)
-    assert not page.is_visible("#missing")
-    revise(page)
+    page.set_input_files("#file", {"name": "a.png", "mimeType": "image/png", "buffer": b"none"})
+    page.wait_for_selector("#problem:not(:empty)")
+    assert page.inner_text("#problem").startswith("That file is no picture")
+
+
+def test_a_kind_without_a_model_says_how_to_add_one(open_page):
+    with run_server(Offers({"sudoku": open_reviser("sudoku")})) as alone:
+        page = open_page(address=alone.address)
+        page.check("[name=kind][value=image_edit]", force=True)
+        assert "--checkpoint NAME=FOLDER" in page.inner_text("#missing")
+        assert page.get_attribute("#revise", "aria-disabled") == "true"
+        assert not page.is_visible("#instruction")
+        page.check("[name=kind][value=sudoku]", force=True)
+        assert not page.is_visible("#missing")
+        revise(page)
 
 
 @pytest.mark.parametrize(
