@@ -136,8 +136,8 @@ def listen(host: str, port: int) -> socket.socket:
 
 def address_of(listener: socket.socket) -> str:
     """Where a browser on this machine finds the page."""
-    host, port = listener.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    bound, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bound, str(bound))
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
