@@ -13,7 +13,8 @@ remask tune CHECKPOINT RECIPE  decoding settings for a checkpoint, chosen on hel
 remask eval RECIPE             checkpoints → predictions and scores, as Ray tasks
 remask report FOLDER           scores → one HTML file: tables, curves, a player
 remask harness ARGUMENTS       lm-evaluation-harness with our checkpoints, as model `remask`
-remask revise --checkpoint C   revise Sudoku boards with a checkpoint
+remask revise --checkpoint C   revise boards, text or a picture, and show every step
+remask chat --checkpoint C     talk with a text model, whose answers are revised as you watch
 remask edit PICTURE WORDS      edit a picture with an image-edit checkpoint
 remask demo                    a page to play with: boards, text and pictures, on this machine
 remask recipes                 the packaged recipes: list, show, copy
@@ -43,6 +44,7 @@ VERBS = {
     "report": "remask.evaluation.report.make",
     "harness": "remask.infra.harness",
     "revise": "remask.infra.revise",
+    "chat": "remask.infra.chat",
     "edit": "remask.infra.edit",
     "demo": "remask.infra.demo.serve",
     "recipes": "remask.infra.catalogue",

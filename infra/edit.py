@@ -1,9 +1,11 @@
 """Edit a picture with a checkpoint: a picture and an instruction in, the edited picture out.
 
-The recipe is the one that the checkpoint's data were built with: it says how pictures and words
-become tokens. With `source_in: canvas` the picture is revised; with `source_in: prompt` an empty
-canvas is filled in.
+This is the short form of `remask revise --picture`, with guidance. How pictures and words become
+tokens is said by the checkpoint's inputs.json or, for a checkpoint without one, by the recipe that
+its data were built with. With `source_in: canvas` the picture is revised; with `source_in: prompt`
+an empty canvas is filled in.
 
+    remask edit scene.png "make the mouse green"
     remask edit scene.png "make the mouse green" --checkpoint runs/emoji/rm-0/model \\
         --recipe emoji_rm --output edited.png --mask remasked.png
     remask edit photo.jpg "Remove the car." --checkpoint runs/imgedit/rm/model \\
@@ -19,11 +21,16 @@ import numpy as np
 import torch
 
 from remask.evaluation.decoder import Decoder
+from remask.infra.reviser import shipped_model
 from remask.models import Backbone, CheckpointError, load
 from remask.models.checkpoints.checkpoint import trained_history
+from remask.models.checkpoints.input_files import INPUTS
+from remask.models.checkpoints.inputs_file import inputs_folder
 from remask.models.config import from_mapping
 from remask.models.images.guidance import NoImage
 from remask.pipeline.edits.images import ImageFile, Picture, to_png
+from remask.pipeline.inputs.image_edit import EditInputs, EditReader
+from remask.pipeline.inputs.registry import load_inputs
 from remask.pipeline.recipe import BuildRecipe
 from remask.pipeline.runtime.recipes import load_recipe
 from remask.pipeline.runtime.storage import Storage, StorageError
@@ -53,20 +60,11 @@ def edit_picture(
 
     Raises ValueError if the instruction is too long for the model.
     """
-    size = edits.pairs.size_for(file.size)
-    (codes,) = edits.encode([file.fit(size)])  # [h, w]
-    row = edits.row(instruction, codes, codes)
-    if backbone.max_length is not None and len(row.target) > backbone.max_length:
-        raise ValueError(
-            f"a row of {len(row.target)} tokens is longer than the model's {backbone.max_length}; "
-            "use fewer words"
-        )
-    start, editable = row.wrong[None], row.editable[None]
-    if edits.source_in == "prompt":
-        start = start.masked_fill(editable, backbone.mask_id)
-    revision = decoder.revise(backbone, start, editable)
-    canvas = revision.tokens[editable].view_as(codes) - edits.layout.image.code_offset
-    remasked = revision.edit_mask()[editable].view_as(codes).numpy()
+    start = EditReader(edits, backbone).start_edit(file, instruction)
+    revision = decoder.revise(backbone, start.tokens[None], start.editable[None])
+    shape = (-1, start.columns or 1)
+    canvas = revision.tokens[0, start.shown].view(shape) - edits.layout.image.code_offset
+    remasked = revision.edit_mask()[0, start.shown].view(shape).numpy()
     white = np.where(remasked, 255, 0).astype(np.uint8).repeat(edits.patch, 0)
     return Edit(
         edits.decode([canvas])[0],
@@ -84,9 +82,13 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("picture", help="image file of any format; cropped to the recipe's size")
     parser.add_argument("instruction", help="what to change, in words")
     parser.add_argument("overrides", nargs="*", default=[], metavar="section.key=value")
-    parser.add_argument("--checkpoint", required=True, help="folder of an image-edit model")
     parser.add_argument(
-        "--recipe", required=True, help="build recipe of its data: a file or a packaged name"
+        "--checkpoint", help="folder of an image-edit model (default: the packaged one)"
+    )
+    parser.add_argument(
+        "--recipe",
+        help="build recipe of its data: a file or a packaged name (default: what the checkpoint's\n"
+        "inputs.json says)",
     )
     parser.add_argument("--output", default="edited.png", help="PNG to write (default: edited.png)")
     parser.add_argument("--mask", help="PNG to write with the re-masked cells in white")
@@ -112,16 +114,14 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of random decoders (default: 0)")
     arguments = parser.parse_intermixed_args(argv)
     try:
-        recipe = load_recipe(BuildRecipe, arguments.recipe, arguments.overrides)
-        edits = recipe.source
-        if not isinstance(edits, ImageEditSource):
-            raise ValueError(f"{arguments.recipe} builds {edits.kind}, not image_edit")
+        checkpoint = arguments.checkpoint or shipped_model("image_edit")
+        edits = _edits(checkpoint, arguments.recipe, arguments.overrides)
         decoder = _decoder(arguments, edits)
-        file = ImageFile.read(_bytes(arguments.picture), arguments.picture)
+        file = ImageFile.read(read_bytes(arguments.picture), arguments.picture)
         backbone = load(
-            arguments.checkpoint,
+            checkpoint,
             device="cuda" if torch.cuda.is_available() else "cpu",
-            history=trained_history(arguments.checkpoint),
+            history=trained_history(checkpoint),
         )
         edits.check_model(backbone)
         unknown = edits.unknown_words(arguments.instruction)
@@ -130,7 +130,7 @@ def main(argv: list[str] | None = None) -> None:
         edit = edit_picture(backbone, edits, file, arguments.instruction, decoder)
         for path, picture in ((arguments.output, edit.picture), (arguments.mask, edit.mask)):
             if path is not None:
-                _write(path, picture)
+                write_png(path, to_png(picture))
     except (CheckpointError, ValueError) as error:
         fail("remask edit", 2, error)
     except StorageError as error:
@@ -139,6 +139,25 @@ def main(argv: list[str] | None = None) -> None:
         f"{arguments.output}: {edit.remasked} of {edit.cells} cells re-masked, "
         f"{edit.forward_passes} forward passes"
     )
+
+
+def _edits(checkpoint: str, recipe: str | None, overrides: list[str]) -> ImageEditSource:
+    """How pictures and words become tokens: by a recipe if one is given."""
+    if recipe is not None:
+        edits = load_recipe(BuildRecipe, recipe, overrides).source
+        if not isinstance(edits, ImageEditSource):
+            raise ValueError(f"{recipe} builds {edits.kind}, not image_edit")
+        return edits
+    if overrides:
+        raise ValueError(f"{overrides[0]!r} overrides a key of a recipe; name one with --recipe")
+    inputs = load_inputs(checkpoint)
+    if inputs is None:
+        raise ValueError(
+            f"{checkpoint} has no {INPUTS}; name the build recipe of its data with --recipe"
+        )
+    if not isinstance(inputs, EditInputs):
+        raise ValueError(f"{checkpoint} takes inputs of kind {inputs.kind}, not image_edit")
+    return inputs.source(str(inputs_folder(checkpoint)))
 
 
 def _decoder(arguments: argparse.Namespace, edits: ImageEditSource) -> Decoder:
@@ -163,7 +182,8 @@ def _decoder(arguments: argparse.Namespace, edits: ImageEditSource) -> Decoder:
     return from_mapping(Decoder, values, "decoder")
 
 
-def _bytes(path: str) -> bytes:
+def read_bytes(path: str) -> bytes:
+    """The content of a file; ValueError if it cannot be read."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -172,10 +192,10 @@ def _bytes(path: str) -> bytes:
         raise ValueError(f"cannot read {path!r}: {error}") from error
 
 
-def _write(path: str, picture: Picture) -> None:
-    """Write a PNG, whole or not at all."""
+def write_png(path: str, data: bytes) -> None:
+    """Write a PNG file, whole or not at all."""
     place = Path(path)
-    Storage(str(place.parent)).write(place.name, to_png(picture))
+    Storage(str(place.parent)).write(place.name, data)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -49,14 +49,13 @@ PACE = 0.5
 """Share of the steps over which the printed rule spreads its reveals where all is masked."""
 SHIPPED: dict[str, str] = {"sudoku": "sudoku", "text": "sums", "image_edit": "emoji"}
 """The shipped model of each kind."""
-PolicyName = Literal["revision", "absorbing", "p2", "remdm", "two_phase"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """How to decode."""
 
-    policy: PolicyName = "revision"
+    policy: str = "revision"
     """`revision` is the paper's rule; the others are for comparison."""
     history: bool = True
     """False leaves out the past states (`variant: none`)."""
@@ -74,6 +73,8 @@ class Options:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.policy not in POLICIES:
+            raise ValueError(f"policy must be one of {list(POLICIES)}, got {self.policy!r}")
         if self.policy != RevisionPolicy.name:
             for name in ("margin", "pace"):
                 if getattr(self, name) is not None:

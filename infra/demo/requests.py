@@ -23,6 +23,9 @@ Name = Annotated[str | None, Length(200)]
 class DecodeOptions(Options):
     """How to decode. What is left out is decided by the checkpoint."""
 
+    policy: Literal["revision", "absorbing", "p2", "remdm", "two_phase"] = "revision"
+    """`revision` re-masks tokens that are less likely than MASK; `absorbing` only reveals; the
+    others re-mask by rules of their own."""
     max_steps: Annotated[int | None, Range(f"[1, {MAX_STEPS}]")] = None
     """Limit of steps, not counting a closing one. Defaults to the tuned limit, or else to 32."""
 

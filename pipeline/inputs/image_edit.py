@@ -88,7 +88,10 @@ class EditInputs:
 
     def reader(self, folder: str, backbone: Backbone) -> "EditReader":
         source = self.source(folder)
-        source.check_model(backbone)
+        try:
+            source.check_model(backbone)
+        except ValueError as error:
+            raise ValueError(f"{folder}: {error}") from error
         return EditReader(source, backbone)
 
     def _text(self, folder: str) -> WordText | PublishedText:

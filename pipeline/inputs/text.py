@@ -26,6 +26,8 @@ MASK_SIGN = "▒"
 """How people may write MASK in a draft, whatever its token is called."""
 ROOM = 64
 """Tokens of a response that is written from nothing, unless the row's length is fixed."""
+MAX_ROOM = 4096
+"""Limit on the tokens of a response whose length is not asked for."""
 ANCHORS = "xao01"
 """Characters that another token is decoded after, so that its leading space is kept."""
 
@@ -42,12 +44,12 @@ class TextInputs:
     """Template that the responses were written by; a draft is used as it is."""
     chat: bool = False
     """Apply the tokenizer's chat template."""
-    max_length: Annotated[int, Range("[2, 2^24]")] = 1 << 24
+    max_length: Annotated[int, Range("[2, 2^20]")] = 1 << 20
     """Tokens of prompt and response together."""
     mask_token: str | None = None
     append_eos: bool = True
     """Responses end with the tokenizer's end token."""
-    eos_bucket: Annotated[int | None, Range("[1, 2^24]")] = None
+    eos_bucket: Annotated[int | None, Range("[1, 2^20]")] = None
     """Rows are padded with end tokens to a multiple of this many tokens."""
 
     def __post_init__(self) -> None:
@@ -124,7 +126,8 @@ class TextReader:
                 + (f"give a length of at most {room}" if room > 0 else "give a shorter prompt")
             )
         if not draft:
-            response = [mask_id] * (length or min(room, self._blank_room(len(prompt_ids))))
+            default = min(room, MAX_ROOM, self._blank_room(len(prompt_ids)))
+            response = [mask_id] * (length or default)
         else:
             notes += self._check_readable(draft, "draft")
             response = self._draft_row(draft, len(prompt_ids), length, room)
@@ -153,7 +156,8 @@ class TextReader:
                 + ("give a larger length" if length else "give a shorter draft or prompt")
             )
         ended = (ids + self._ends)[:allowed]
-        size = length or min(self._padded(before + len(ended)) - before, room)
+        padded = self._padded(before + len(ended)) - before
+        size = length or min(padded, room, max(MAX_ROOM, len(ended)))
         is_open = ids[-1:] == [self.tokenizer.mask_id]
         filler = self.tokenizer.eos_id
         if is_open or not self.inputs.append_eos or filler is None:
@@ -195,18 +199,15 @@ class TextReader:
 
         Raises ValueError if the tokenizer would drop them.
         """
-        inner = self.tokenizer.inner
-        plain = text.replace(MASK_SIGN, " ") if what == "draft" else text
-        self.tokenizer.encode(plain)  # raises for half of a surrogate pair
-        read = inner(plain, add_special_tokens=False, return_offsets_mapping=True)
-        read_at = {at for first, last in read["offset_mapping"] for at in range(first, last)}
-        dropped = "".join(
-            dict.fromkeys(x for at, x in enumerate(plain) if at not in read_at and not x.isspace())
-        )
-        if dropped and inner.unk_token_id is None:
+        plain = text.replace(MASK_SIGN, "") if what == "draft" else text
+        ids, unknown_id = self.tokenizer.encode(plain), self.tokenizer.inner.unk_token_id
+        if unknown_id is not None:
+            has_unknown = unknown_id in ids
+            return [f"the {what} holds characters that the model has no token for"] * has_unknown
+        characters = dict.fromkeys(x for x in plain if not x.isspace())
+        dropped = "".join(x for x in characters if not self.tokenizer.encode(x))
+        if dropped:
             raise ValueError(f"the {what} holds {dropped[:20]!r}, which the model has no token for")
-        if inner.unk_token_id is not None and inner.unk_token_id in read["input_ids"]:
-            return [f"the {what} holds characters that the model has no token for"]
         return []
 
     @functools.cached_property
