@@ -17,6 +17,7 @@ remask revise --checkpoint C   revise boards, text or a picture, and show every 
 remask chat --checkpoint C     talk with a text model, whose answers are revised as you watch
 remask edit PICTURE WORDS      edit a picture with an image-edit checkpoint
 remask push RUN OWNER/NAME     a finished run's model → the Hugging Face hub
+remask demo                    a page to play with: boards, text and pictures, on this machine
 remask recipes                 the packaged recipes: list, show, copy
 remask doctor                  what this machine can run, and why not
 
@@ -47,6 +48,7 @@ VERBS = {
     "chat": "remask.infra.chat",
     "edit": "remask.infra.edit",
     "push": "remask.infra.push",
+    "demo": "remask.infra.demo.serve",
     "recipes": "remask.infra.catalogue",
     "doctor": "remask.infra.doctor",
 }

@@ -54,7 +54,8 @@ def test_transformers_imports_beside_the_installed_wheel(wheel, tmp_path):
 CARRIED = {
     *(".py", ".yaml"),
     *(".cpp", ".cu", ".h"),  # kernels
-    *(".css", ".html", ".j2", ".js"),  # the report
+    *(".css", ".html", ".j2", ".js"),  # the report and the demo
+    ".svg",  # the demo
     *(".json", ".safetensors"),  # the packaged model
 }
 
@@ -66,6 +67,8 @@ def test_the_wheel_is_pure_and_carries_modules_recipes_kernels_report_and_model(
     needed = {f"remask/{x.relative_to(ROOT)}" for x in files if x.suffix in CARRIED}
     assert {Path(x).suffix for x in needed} >= CARRIED - {".j2"}
     needed.add("remask/py.typed")
+    pictures = (ROOT / "infra/demo").rglob("*.png")
+    needed |= {f"remask/{x.relative_to(ROOT)}" for x in pictures}
     assert not needed - names, "add them to packages or package-data in pyproject.toml"
 
 

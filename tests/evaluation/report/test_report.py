@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,15 +13,6 @@ from remask.infra.cli import main
 from tests.evaluation.folders import SOLUTION, STATES, entry, frame, make_folder, sample, score
 
 HOSTILE = """</script><script>document.title='taken'</script><img src=x onerror="alert(1)">&'"""
-QUIET = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 
 
 def refused(argv, capsys):
@@ -196,19 +186,6 @@ def test_embedded_json_cannot_end_its_script():
     embedded = data.rpartition("</script>")[0]
     assert not set("<>&'\u2028") & set(embedded)
     assert json.loads(embedded) == values
-
-
-@pytest.fixture(scope="module")
-def browser():
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.skip("no chromium on this machine: apt-get install chromium")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium, args=list(QUIET))
-        yield started
-        started.close()
 
 
 @pytest.fixture
