@@ -11,17 +11,26 @@ then among the packaged ones.
 """
 
 import argparse
+import os
 import pkgutil
 import shlex
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
+from remask.pipeline.runtime.ending import (
+    IN_A_RUN,
+    after_model,
+    after_shards,
+    duration,
+    say_next,
+)
 from remask.pipeline.runtime.recipes import RECIPE_HELP, find_recipe, load_recipe
 from remask.pipeline.runtime.terminal import fail, make_console, say, visible
 from remask.training.recipe import TrainRecipe
@@ -79,7 +88,7 @@ def main(argv: list[str] | None = None) -> None:
         stages, recipes = find_recipes(commands, path.parent)
     except ValueError as error:
         fail("remask run", 2, error)
-    console = make_console(to_stderr=True)
+    console, started = make_console(to_stderr=True), time.monotonic()
     for number, (stage, settings) in enumerate(zip(stages, recipes, strict=True), 1):
         if arguments.dry_run:
             say(shlex.join(["remask", *stage]))
@@ -100,6 +109,41 @@ def main(argv: list[str] | None = None) -> None:
                 file=sys.stderr,
             )
             raise SystemExit(status if status > 0 else 1)
+    if not arguments.dry_run:
+        made = list(map(output_of, stages, recipes))
+        count = f"{len(stages)} stage{'s' * (len(stages) > 1)}"
+        took = duration(time.monotonic() - started)
+        say(f"run: {count} done in {took}: {', '.join(filter(None, made))}")
+        say_next(advice(stages, made))
+
+
+def output_of(stage: list[str], recipe: Any) -> str:
+    """What a stage made: a folder or a file; empty if nothing new has a place of its own."""
+    verb, *arguments = stage
+    if isinstance(recipe, TrainRecipe):
+        return str(RunFolder(recipe.output).model)
+    if recipe is not None:
+        return recipe.output
+    words = [x for x in arguments if not x.startswith("-")]
+    match verb:
+        case "merge":
+            return words[-1]
+        case "report":
+            at = arguments.index("--output") + 1 if "--output" in arguments else 0
+            return arguments[at] if at else f"{words[0].rstrip('/')}/report.html"
+    return ""
+
+
+def advice(stages: list[list[str]], made: list[str]) -> str:
+    """What to do after a run: open its report, or else use its last model or data."""
+    by_verb = {stage[0]: output for stage, output in zip(stages, made, strict=True)}
+    if "report" in by_verb:
+        return f"open {by_verb['report']} in a browser"
+    model = by_verb.get("merge") or by_verb.get("train")
+    if model:
+        return after_model(model)
+    data = by_verb.get("rollout") or by_verb.get("build")
+    return after_shards(data) if data else ""
 
 
 def with_overrides(stages: tuple[str, ...], overrides: list[str]) -> list[list[str]]:
@@ -165,7 +209,8 @@ def _run(stage: list[str]) -> int:
     interrupts = []
     before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
     try:
-        status = subprocess.run([sys.executable, "-m", "remask.infra.cli", *stage]).returncode
+        command = [sys.executable, "-m", "remask.infra.cli", *stage]
+        status = subprocess.run(command, env=os.environ | {IN_A_RUN: "1"}).returncode
     finally:
         signal.signal(signal.SIGINT, before)
     return STOPPED if interrupts else status

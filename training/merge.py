@@ -4,10 +4,12 @@ remask merge runs/math/model runs/math/merged
 """
 
 import argparse
+import time
 
 from remask.models import CheckpointError, load, save
 from remask.models.checkpoints.adapter import has_adapter, merge
 from remask.models.checkpoints.checkpoint import check_target
+from remask.pipeline.runtime.ending import after_model, duration, say_next
 from remask.pipeline.runtime.terminal import fail, say
 
 
@@ -18,6 +20,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("adapter", help="model folder of a LoRA run")
     parser.add_argument("output", help="folder for the merged model")
     arguments = parser.parse_args(argv)
+    started = time.monotonic()
     try:
         check_target(arguments.output)
         backbone = load(arguments.adapter)
@@ -28,7 +31,8 @@ def main(argv: list[str] | None = None) -> None:
         save(merge(backbone), arguments.output)
     except CheckpointError as error:
         fail("remask merge", 2, error)
-    say(f"merged: {arguments.output}")
+    say(f"merge: one model in {duration(time.monotonic() - started)}: {arguments.output}")
+    say_next(after_model(arguments.output))
 
 
 if __name__ == "__main__":
