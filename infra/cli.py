@@ -53,7 +53,7 @@ GROUPS: dict[str, tuple[Verb, ...]] = {
         Verb("harness ARGUMENTS", "lm-evaluation-harness with our checkpoints", "infra.harness"),
     ),
     "inspect": (
-        Verb("recipes", "the packaged recipes: list, show, copy", "infra.catalogue"),
+        Verb("recipes", "packaged recipes: list, show, copy; what keys mean", "infra.catalogue"),
         Verb("shards URI", "a data set: list, show, verify, tv-bound", "pipeline.shards"),
         Verb("doctor", "what this machine can run, and why not", "infra.doctor"),
     ),
