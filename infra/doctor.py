@@ -46,6 +46,7 @@ EXTRAS = (
     Extra("image", ("diffusers", "scikit-image"), "published image tokenisers, PSNR and SSIM"),
     Extra("text", ("math-verify",), "answers of MATH and GSM8K"),
     Extra("harness", ("lm_eval",), "`remask harness`"),
+    Extra("docs", ("mkdocs-material",), "`bash infra/docs/build.sh`"),
     Extra("S3", ("s3fs",), "data and outputs at s3:// addresses", is_ours=False),
     Extra("wandb", ("wandb",), "training curves on Weights & Biases, `log.wandb`", is_ours=False),
 )
