@@ -4,7 +4,7 @@ Kill it at any time and start it again: it resumes from its last checkpoint. SIG
 one first.
 
     remask train training/recipes/sudoku.yaml
-    remask train training/recipes/sudoku.yaml steps=2000 optimizer.lr=0.01
+    remask train training/recipes/sudoku.yaml batch_size=32 optimizer.lr=0.01
     remask train RECIPE --ranks 2
     remask train RECIPE --hostfile hosts        # lines like: node1 slots=8
     remask train RECIPE --verbose               # with the lines that DeepSpeed logs
