@@ -32,6 +32,7 @@ from remask.models import load
 from remask.models.checkpoints.checkpoint import outline, trained_history
 from remask.pipeline.format.tables import read_table
 from remask.pipeline.runtime.command import main_for, plain
+from remask.pipeline.runtime.ending import command
 from remask.pipeline.runtime.jobs import run_actors
 from remask.pipeline.runtime.progress import Meter, Summary
 from remask.pipeline.runtime.provenance import provenance
@@ -198,7 +199,15 @@ def _units(recipe: EvalRecipe) -> list[Chunk]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    main_for("eval", __doc__, run, _units, argv, EvalRecipe)
+    main_for(
+        "eval",
+        __doc__,
+        run,
+        _units,
+        argv,
+        EvalRecipe,
+        advise=lambda recipe, name: command("report", recipe.output),
+    )
 
 
 if __name__ == "__main__":

@@ -14,8 +14,11 @@ class RunSelection:
     """A subset of suites × checkpoints × decoders. Each field defaults to all of the recipe's."""
 
     suites: tuple[str, ...] | None = None
+    """Names of suites."""
     checkpoints: tuple[str, ...] | None = None
+    """Names of checkpoints."""
     decoders: tuple[str, ...] | None = None
+    """Names of decoders."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +26,11 @@ class RowConfig:
     """A row of a table: a run of ours, figures quoted from elsewhere, or both."""
 
     label: str
+    """What the row is called."""
     checkpoint: str | None = None
+    """Name of a checkpoint."""
     decoder: str | None = None
+    """Name of a decoder."""
     quoted: tuple[float | None, ...] | None = None
     """Published figures, one per metric, as printed; shares are percentages."""
 
@@ -40,10 +46,15 @@ class TableConfig:
     """A table of the report."""
 
     title: str
+    """What the table is called."""
     suite: str
+    """Name of a suite."""
     metrics: tuple[str, ...]
+    """Metrics of the suite, a column each."""
     rows: tuple[RowConfig, ...]
+    """Rows of the table, from top to bottom."""
     note: str = ""
+    """A sentence below the table."""
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -59,8 +70,11 @@ class LineConfig:
     """A line of a curve: one checkpoint with decoders of different budgets."""
 
     label: str
+    """What the line is called."""
     checkpoint: str
+    """Name of a checkpoint."""
     decoders: tuple[str, ...]
+    """Names of decoders, a point each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +82,11 @@ class CurveConfig:
     """A chart of the report: a metric against the forward passes that decoding took."""
 
     suite: str
+    """Name of a suite."""
     metric: str
+    """The metric of the vertical axis."""
     lines: tuple[LineConfig, ...]
+    """Lines of the chart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +139,7 @@ class EvalRecipe:
     checkpoints: dict[str, str | tuple[str, ...]]
     """Checkpoints by name; a name may have several members, such as three seeds."""
     decoders: dict[str, Decoder] = field(default_factory=lambda: {"rm": Decoder()})
+    """Decoders by name. Defaults to one, `rm`, with the revision rule as printed."""
     runs: tuple[RunSelection, ...] = (RunSelection(),)
     """Combinations to run. Defaults to every suite with every checkpoint and decoder."""
     headline: HeadlineConfig | None = None

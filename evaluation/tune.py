@@ -15,6 +15,7 @@ import argparse
 import itertools
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -34,6 +35,7 @@ from remask.pipeline.probe import batches_by_length, check_length
 from remask.pipeline.recipe import BuildRecipe
 from remask.pipeline.rollout import check_vocabulary
 from remask.pipeline.rollout_recipe import RolloutRecipe
+from remask.pipeline.runtime.ending import command, duration, say_next
 from remask.pipeline.runtime.memory import keep_memory
 from remask.pipeline.runtime.progress import Meter
 from remask.pipeline.runtime.recipes import RECIPE_HELP, digest, load_recipe, read_keys
@@ -244,6 +246,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="print what would be decoded")
     arguments = parser.parse_intermixed_args(argv)
+    started = time.monotonic()
     try:
         folder = _folder_of(arguments.checkpoint)
         recipe = load_data_recipe(arguments.recipe, arguments.overrides)
@@ -272,8 +275,10 @@ def main(argv: list[str] | None = None) -> None:
         say(line)
     say(
         f"tune: {len(tuned.grid)} settings on {tuned.rows} held-out rows of {tuned.source}, start "
-        f"{tuned.start}: {folder / DECODING}"
+        f"{tuned.start} in {duration(time.monotonic() - started)}: {folder / DECODING}"
     )
+    revise = command("revise", "--checkpoint", arguments.checkpoint)
+    say_next(f"{revise} uses them, and so do decoders of an evaluation with policy: tuned")
 
 
 def _folder_of(checkpoint: str | os.PathLike[str]) -> Path:

@@ -1,4 +1,4 @@
-"""The packaged recipes: list them, print one, copy one; or write one for data of your own.
+"""The packaged recipes: list, print or copy them; write one for data of your own; what keys mean.
 
 remask recipes                                # all, with the command that runs each
 remask recipes show sudoku_small
@@ -7,6 +7,9 @@ remask recipes copy llada_math_lora my_math.yaml
 remask recipes new text --data sums.jsonl --tokenizer folder    # then: remask run sums.yaml
 remask recipes new text --data sums.jsonl --tokenizer folder \\
     --prompt "Q: {question}\\nA: " --response "{answer}" --file own.yaml
+remask recipes keys                           # the sections of every verb's recipe
+remask recipes keys train optimizer           # name, type and range, default, meaning
+remask recipes keys build source text | grep max
 """
 
 import argparse
@@ -22,7 +25,7 @@ from remask import ROOMS
 from remask.pipeline.runtime.recipes import SUFFIX
 from remask.pipeline.runtime.terminal import fail, make_console, say
 
-_COMMAND = re.compile(r"^#\s+remask (\w+) ", re.MULTILINE)
+_COMMAND = re.compile(r"^#\s+(?:[A-Z_]+=\S+ )*remask (\w+) ", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,8 @@ def main(argv: list[str] | None = None) -> None:
     copy = actions.add_parser("copy", help="copy a recipe to a file that does not exist yet")
     for action in (show, copy):
         action.add_argument("name", help="such as sudoku_small or training/recipes/sudoku4.yaml")
+    keys = actions.add_parser("keys", help="what the keys of a recipe mean")
+    keys.add_argument("words", nargs="*", metavar="VERB SECTION KIND", help="all of it, or a part")
     copy.add_argument("path", nargs="?", type=Path, help="file or folder (default: this folder)")
     new = actions.add_parser("new", help="write a recipe for your own data, with sizes that fit it")
     new.add_argument("kind", choices=("text",), help="text: prompts and responses, from any table")
@@ -118,6 +123,10 @@ def main(argv: list[str] | None = None) -> None:
             write_new(arguments)
         elif arguments.action is None:
             print_recipes(packaged_recipes())
+        elif arguments.action == "keys":
+            from remask.infra.keys_shown import print_keys  # imports every stage
+
+            print_keys(arguments.words)
         elif arguments.action == "show":
             sys.stdout.write(find_packaged(arguments.name).path.read_text("utf-8"))
         else:

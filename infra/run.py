@@ -13,12 +13,14 @@ is also run alone, as `remask train FILE:NAME`, and changed by `NAME.key=value`.
 """
 
 import argparse
+import os
 import pkgutil
 import re
 import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +28,13 @@ from typing import Any
 
 from rich.text import Text
 
+from remask.pipeline.runtime.ending import (
+    IN_A_RUN,
+    after_model,
+    after_shards,
+    duration,
+    say_next,
+)
 from remask.pipeline.runtime.recipes import (
     RECIPE_HELP,
     SUFFIX,
@@ -101,7 +110,7 @@ def main(argv: list[str] | None = None) -> None:
         stages, recipes = find_recipes(commands, path.parent, own)
     except ValueError as error:
         fail("remask run", 2, error)
-    console = make_console(to_stderr=True)
+    console, started = make_console(to_stderr=True), time.monotonic()
     for number, (stage, settings) in enumerate(zip(stages, recipes, strict=True), 1):
         if arguments.dry_run:
             say(shlex.join(["remask", *stage]))
@@ -122,6 +131,41 @@ def main(argv: list[str] | None = None) -> None:
                 file=sys.stderr,
             )
             raise SystemExit(status if status > 0 else 1)
+    if not arguments.dry_run:
+        made = list(map(output_of, stages, recipes))
+        count = f"{len(stages)} stage{'s' * (len(stages) > 1)}"
+        took = duration(time.monotonic() - started)
+        say(f"run: {count} done in {took}: {', '.join(filter(None, made))}")
+        say_next(advice(stages, made))
+
+
+def output_of(stage: list[str], recipe: Any) -> str:
+    """What a stage made: a folder or a file; empty if nothing new has a place of its own."""
+    verb, *arguments = stage
+    if isinstance(recipe, TrainRecipe):
+        return str(RunFolder(recipe.output).model)
+    if recipe is not None:
+        return recipe.output
+    words = [x for x in arguments if not x.startswith("-")]
+    match verb:
+        case "merge":
+            return words[-1]
+        case "report":
+            at = arguments.index("--output") + 1 if "--output" in arguments else 0
+            return arguments[at] if at else f"{words[0].rstrip('/')}/report.html"
+    return ""
+
+
+def advice(stages: list[list[str]], made: list[str]) -> str:
+    """What to do after a run: open its report, or else use its last model or data."""
+    by_verb = {stage[0]: output for stage, output in zip(stages, made, strict=True)}
+    if "report" in by_verb:
+        return f"open {by_verb['report']} in a browser"
+    model = by_verb.get("merge") or by_verb.get("train")
+    if model:
+        return after_model(model)
+    data = by_verb.get("rollout") or by_verb.get("build")
+    return after_shards(data) if data else ""
 
 
 def with_overrides(
@@ -206,7 +250,8 @@ def _run(stage: list[str]) -> int:
     interrupts = []
     before = signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
     try:
-        status = subprocess.run([sys.executable, "-m", "remask.infra.cli", *stage]).returncode
+        command = [sys.executable, "-m", "remask.infra.cli", *stage]
+        status = subprocess.run(command, env=os.environ | {IN_A_RUN: "1"}).returncode
     finally:
         signal.signal(signal.SIGINT, before)
     return STOPPED if interrupts else status

@@ -30,6 +30,7 @@ from remask.pipeline.proposal import Proposal, Uniform
 from remask.pipeline.proposal_kinds import PROPOSALS, ProposalInputs
 from remask.pipeline.recipe import BuildRecipe
 from remask.pipeline.runtime.command import main_for
+from remask.pipeline.runtime.ending import after_shards
 from remask.pipeline.runtime.jobs import run_tasks
 from remask.pipeline.runtime.progress import Summary
 from remask.pipeline.source import open_examples, read_starts
@@ -105,7 +106,14 @@ def run(recipe: BuildRecipe) -> Summary:
 
 
 def main(argv: list[str] | None = None) -> None:
-    main_for("build", __doc__, run, shard_units, argv)
+    main_for(
+        "build",
+        __doc__,
+        run,
+        shard_units,
+        argv,
+        advise=lambda recipe, name: after_shards(recipe.output),
+    )
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from remask.pipeline.plan import PROBE_STAGE, BuildPlan, Unit, example_units, ma
 from remask.pipeline.proposal import TopK
 from remask.pipeline.recipe import BuildRecipe, ProposalConfig
 from remask.pipeline.runtime.command import main_for
+from remask.pipeline.runtime.ending import command
 from remask.pipeline.runtime.jobs import ray_session, run_actors
 from remask.pipeline.runtime.progress import Meter, Summary
 from remask.pipeline.runtime.storage import StorageError
@@ -271,7 +272,14 @@ def make_worker(plan: BuildPlan) -> Callable[[Unit], tuple[int, int]]:
 
 
 def main(argv: list[str] | None = None) -> None:
-    main_for("probe", __doc__, run, example_units, argv)
+    main_for(
+        "probe",
+        __doc__,
+        run,
+        example_units,
+        argv,
+        advise=lambda recipe, name: f"{command('build', name)}, with the same keys",
+    )
 
 
 if __name__ == "__main__":

@@ -82,6 +82,7 @@ class ShardsRecipe(ABC):
     output: str = field(metadata=PLACE)
     """Folder of the data set, as a path or any fsspec URI."""
     source: AnySource
+    """Where clean sequences come from."""
     seed: Annotated[int, Range("[0, 2^63)")] = 0
     replicas: Annotated[int, Range("[1, inf)")] = 1
     """Trajectories per training example."""
@@ -122,6 +123,7 @@ class BuildRecipe(ShardsRecipe):
     """From clean sequences to trajectory shards."""
 
     trajectories: TrajectoryConfig
+    """The law of the trajectories."""
     proposal: ProposalConfig = field(default_factory=ProposalConfig)
     run: RunConfig = field(default_factory=RunConfig)
 

@@ -45,6 +45,7 @@ from remask.pipeline.plan import (
 from remask.pipeline.probe import check_length
 from remask.pipeline.rollout_recipe import RolloutRecipe
 from remask.pipeline.runtime.command import main_for
+from remask.pipeline.runtime.ending import after_shards
 from remask.pipeline.runtime.jobs import run_actors
 from remask.pipeline.runtime.progress import Summary
 from remask.pipeline.source import open_examples, read_starts
@@ -178,7 +179,15 @@ def make_worker(plan: Plan[RolloutRecipe], num_shards: int) -> Callable[[ShardUn
 
 
 def main(argv: list[str] | None = None) -> None:
-    main_for("rollout", __doc__, run, rollout_units, argv, kind=RolloutRecipe)
+    main_for(
+        "rollout",
+        __doc__,
+        run,
+        rollout_units,
+        argv,
+        RolloutRecipe,
+        advise=lambda recipe, name: after_shards(recipe.output),
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Inspect a data set: its manifest, one row step by step, its integrity, its Layer-3 bound.
 
-    remask shards runs/sudoku/data
+    remask shards runs/sudoku/data              # --all shows every column of the manifest
     remask shards runs/sudoku/data --where "split = 'train' and rows > 1000"
     remask shards runs/sudoku/data --sql "select split, sum(rows) from manifest group by split"
     remask shards runs/sudoku/data show train-00000-00 7    # --tokenizer T: as text
@@ -30,6 +30,9 @@ from remask.pipeline.runtime.storage import Storage, StorageError
 from remask.pipeline.runtime.terminal import fail, make_console, say, visible
 from remask.pipeline.shard_text import LEGEND, find_tokenizer, text_lines
 
+LISTED = ("shard", "split", "origin", "rows", "tokens", "longest", "skipped", "bytes")
+"""Columns of the manifest that `list` shows."""
+
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
@@ -39,6 +42,7 @@ def main(argv: list[str] | None = None) -> None:
     actions = ("list", "show", "verify", "tv-bound")
     parser.add_argument("action", nargs="?", default="list", choices=actions)
     parser.add_argument("place", nargs="*", default=[], help="for show: a shard and a row's number")
+    parser.add_argument("--all", action="store_true", help="list: every column of the manifest")
     parser.add_argument(
         "--where", help="keep the manifest rows for which this SQL expression holds"
     )
@@ -54,7 +58,14 @@ def main(argv: list[str] | None = None) -> None:
         table = select(open_manifest(arguments.uri), arguments.where)
         match arguments.action:
             case "list":
-                print_table(query(table, arguments.sql) if arguments.sql else table)
+                if arguments.sql:
+                    print_table(query(table, arguments.sql))
+                elif arguments.all:
+                    print_table(table)
+                else:
+                    print_table(table.select(LISTED))
+                    left = len(table.collect_schema()) - len(LISTED)
+                    say(f"{left} more columns with --all", to_stderr=True)
             case "show":
                 show(arguments.uri, table, arguments.place, arguments.tokenizer)
             case "tv-bound":

@@ -12,6 +12,7 @@ from remask.pipeline.format.examples import ExampleFile, Examples, encode_exampl
 from remask.pipeline.plan import SOURCE_STAGE, Plan, Unit, example_units, make_plan, unit_rng
 from remask.pipeline.recipe import BuildRecipe
 from remask.pipeline.runtime.command import main_for
+from remask.pipeline.runtime.ending import command
 from remask.pipeline.runtime.jobs import run_tasks
 from remask.pipeline.runtime.progress import Meter, Summary
 from remask.pipeline.runtime.storage import Storage
@@ -113,7 +114,14 @@ def _starts_name(unit: Unit) -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    main_for("source", __doc__, run, example_units, argv)
+    main_for(
+        "source",
+        __doc__,
+        run,
+        example_units,
+        argv,
+        advise=lambda recipe, name: f"{command('build', name)}, with the same keys",
+    )
 
 
 if __name__ == "__main__":

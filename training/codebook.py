@@ -29,6 +29,7 @@ class LearnConfig:
     """How the tokenizer is trained."""
 
     steps: Annotated[int, Range("[1, inf)")] = 1500
+    """Number of updates."""
     batch_size: Annotated[int, Range("[1, inf)")] = 32
     """Pictures per step."""
     lr: Annotated[float, Range("[0, inf)")] = 3e-3

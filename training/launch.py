@@ -4,9 +4,10 @@ Kill it at any time and start it again: it resumes from its last checkpoint. SIG
 one first.
 
     remask train training/recipes/sudoku.yaml
-    remask train training/recipes/sudoku.yaml steps=2000 optimizer.lr=0.01
+    remask train training/recipes/sudoku.yaml batch_size=32 optimizer.lr=0.01
     remask train RECIPE --ranks 2
     remask train RECIPE --hostfile hosts        # lines like: node1 slots=8
+    remask train RECIPE --verbose               # with the lines that DeepSpeed logs
     deepspeed --module remask.training.train RECIPE              # the launcher by itself
     remask train RECIPE --dry-run --ranks 2 --gpu-memory 80    # what it needs, and whether it fits
 """
@@ -32,18 +33,22 @@ import torch
 from remask.models.checkpoints.hub import pinned
 from remask.models.checkpoints.hub_name import is_hub_name
 from remask.models.checkpoints.shipped import checkpoint_folder
+from remask.pipeline.format.manifest import MANIFEST, ROWS
 from remask.pipeline.runtime.command import plain
+from remask.pipeline.runtime.ending import after_model, say_next
 from remask.pipeline.runtime.plain_yaml import write_yaml
 from remask.pipeline.runtime.recipes import load_recipe
-from remask.pipeline.runtime.storage import StorageError
+from remask.pipeline.runtime.storage import Storage, StorageError
 from remask.pipeline.runtime.terminal import fail, say
-from remask.training.deepspeed_config import check_deepspeed
+from remask.training.plan import make_plan
 from remask.training.recipe import TrainRecipe
 from remask.training.run.folder import RunFolder
 from remask.training.run.lifeline import COMMAND
 from remask.training.train import FAILURE, add_arguments, dry_run, refuse_planning
-from remask.training.world import TrainingError
+from remask.training.world import TrainingError, World
 
+QUIET = "--quiet"
+"""Option of `deepspeed` with which its launcher logs errors alone."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ENDING_S = 10
 """How long to wait for killed ranks to end."""
@@ -56,6 +61,7 @@ def main(argv: list[str] | None = None) -> None:
     add_arguments(parser)
     parser.add_argument("--ranks", type=int, help="processes on this machine (default: its GPUs)")
     parser.add_argument("--hostfile", type=Path, help="machines to train on, in DeepSpeed's format")
+    parser.add_argument("--verbose", action="store_true", help="show what DeepSpeed logs")
     arguments = parser.parse_intermixed_args(argv)
     if arguments.ranks is not None and arguments.ranks < 1:
         parser.error(f"--ranks must be at least 1, got {arguments.ranks}")
@@ -66,20 +72,44 @@ def main(argv: list[str] | None = None) -> None:
         return dry_run(arguments, ranks)
     refuse_planning(arguments)
     where = ["--hostfile", str(arguments.hostfile)] if arguments.hostfile else local(ranks)
+    where += [] if arguments.verbose else [QUIET]
     settings = dict(os.environ) if arguments.hostfile else environment(ranks)
     try:  # before any process is started
         recipe = load_recipe(TrainRecipe, arguments.recipe, arguments.overrides)
-        check_deepspeed(recipe.engine)
         words = [arguments.recipe, *arguments.overrides, *fetch_start(recipe)]
         command = [*where, "--module", "remask.training.train", *words]
         beside = words if recipe.rounds else None
         here = 0 if arguments.hostfile else ranks
+        check_request(recipe, here or 1)
         status = launch(command, settings, RunFolder(recipe.output), rollouts=beside, ranks=here)
     except ValueError as error:
         fail("remask train", 2, error)
     except (StorageError, TrainingError) as error:
         fail("remask train", 1, error)
+    if status == 0:
+        outcome, model = RunFolder(recipe.output).outcome(), Path(recipe.output) / "model"
+        is_finished = outcome is not None and outcome.is_finished
+        say_next(after_model(model) if is_finished else "the same command, to continue")
     raise SystemExit(status)
+
+
+def check_request(recipe: TrainRecipe, ranks: int) -> None:
+    """Check data and model before any process is started, as every rank will do again.
+
+    Args:
+        recipe: What to train.
+        ranks: Number of ranks; 1 if a hostfile decides.
+
+    Raises ValueError for a wrong request, StorageError for data that cannot be read.
+    """
+    for shards in recipe.shard_sets:
+        storage = Storage(shards.uri)
+        if not storage.exists(MANIFEST) and not storage.names(ROWS):
+            raise ValueError(
+                f"shards: there is no data set at {storage.uri}; build one with `remask build`, or "
+                "name another: shards=URI"
+            )
+    make_plan(recipe, World(rank=0, size=ranks, local_rank=0, local_size=ranks))
 
 
 def run(recipe: TrainRecipe, ranks: int | None = None) -> RunFolder:
@@ -94,14 +124,14 @@ def run(recipe: TrainRecipe, ranks: int | None = None) -> RunFolder:
     """
     if ranks is not None and ranks < 1:
         raise ValueError(f"ranks must be at least 1, got {ranks}")
-    check_deepspeed(recipe.engine)
     recipe = recipe.with_pinned_start()
     fetch_start(recipe)
+    check_request(recipe, ranks or default_ranks())
     ranks, folder = ranks or default_ranks(), RunFolder(recipe.output)
     with tempfile.TemporaryDirectory(prefix="remask-train-") as aside:
         path, failure = Path(aside, "recipe.yaml"), Path(aside, "failure")
         path.write_text(write_yaml(plain(recipe)), "utf-8")
-        command = [*local(ranks), "--module", "remask.training.train", str(path)]
+        command = [*local(ranks), QUIET, "--module", "remask.training.train", str(path)]
         beside = [str(path)] if recipe.rounds else None
         settings = environment(ranks) | {FAILURE: str(failure)}
         status = launch(command, settings, folder, rollouts=beside, ranks=ranks)

@@ -4,12 +4,14 @@ remask merge runs/math/model runs/math/merged
 """
 
 import argparse
+import time
 
 from remask.models import CheckpointError, load, save
 from remask.models.checkpoints.adapter import has_adapter, merge
 from remask.models.checkpoints.checkpoint import check_target
 from remask.models.checkpoints.input_files import read_input_files
 from remask.models.checkpoints.inputs_file import inputs_folder
+from remask.pipeline.runtime.ending import after_model, duration, say_next
 from remask.pipeline.runtime.storage import StorageError
 from remask.pipeline.runtime.terminal import fail, say
 
@@ -21,6 +23,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("adapter", help="model folder of a LoRA run, or hf:owner/name")
     parser.add_argument("output", help="folder for the merged model")
     arguments = parser.parse_args(argv)
+    started = time.monotonic()
     try:
         check_target(arguments.output)
         backbone = load(arguments.adapter)
@@ -35,6 +38,8 @@ def main(argv: list[str] | None = None) -> None:
     except StorageError as error:
         fail("remask merge", 1, error)
     say(f"merged: {arguments.output}")
+    say(f"merge: one model in {duration(time.monotonic() - started)}: {arguments.output}")
+    say_next(after_model(arguments.output))
 
 
 if __name__ == "__main__":

@@ -36,13 +36,17 @@ class OptimizerConfig:
     adamw_share: Annotated[float, _POSITIVE] = 0.15
     """With `muon`, the learning rate of AdamW's parameters as a multiple of `lr`."""
     momentum: Annotated[float, _SHARE] = 0.95
+    """Muon's momentum."""
     betas: Annotated[tuple[float, float], Range("[0, 1)")] = (0.9, 0.95)
+    """AdamW's decay rates of the first and second moment."""
     weight_decay: Annotated[float, _AT_LEAST_0] = 0.01
+    """Decoupled weight decay, multiplied by the learning rate."""
     warmup: Annotated[int, _AT_LEAST_0] = 50
     """Steps of linear warm-up."""
     decay: Literal["cosine", "linear", "constant"] = "cosine"
     """How the rate falls from its peak to `final_share` of it at the end of the last step."""
     final_share: Annotated[float, _SHARE] = 0.0
+    """Share of the peak rate that is left at the end of the last step."""
 
     def __post_init__(self) -> None:
         check_fields(self, "optimizer.")

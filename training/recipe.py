@@ -26,8 +26,11 @@ class LoraConfig:
     """Low-rank adapters, through peft; the base model is frozen."""
 
     rank: Annotated[int, _AT_LEAST_1] = 16
+    """Rank of the adapters."""
     alpha: Annotated[float, Range("(0, inf)")] = 32.0
+    """The adapters' output is multiplied by alpha / rank."""
     dropout: Annotated[float, Range("[0, 1)")] = 0.0
+    """Share of the adapters' inputs that are dropped in training."""
 
     def __post_init__(self) -> None:
         check_fields(self, "lora.")
@@ -111,6 +114,7 @@ class HeldOutConfig:
     every: Annotated[int, Range("[0, inf)")] = 1000
     """Steps between decodes; 0 turns them off."""
     rows: Annotated[int, _AT_LEAST_1] = 256
+    """Number of held-out rows to decode."""
     max_steps: Annotated[int, _AT_LEAST_1] = 16
     """Decoding steps. With `sft` and `pretrain` the positions that change start masked."""
 
@@ -125,6 +129,7 @@ class LogConfig:
     every: Annotated[int, _AT_LEAST_1] = 10
     """Steps that one line of the log summarises."""
     tensorboard: bool = True
+    """Write curves to OUTPUT/tensorboard."""
     wandb: str | None = None
     """Weights & Biases project; needs wandb to be installed."""
 
@@ -157,6 +162,7 @@ class TrainRecipe:
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     lora: LoraConfig | None = None
+    """Train low-rank adapters instead of all weights. Defaults to all weights."""
     steps: Annotated[int | None, _AT_LEAST_1] = None
     """Total number of updates. A run can be extended later if the learning rates of the steps that
     it has done stay the same, as with `decay: constant`."""
@@ -169,6 +175,7 @@ class TrainRecipe:
     """Rows shuffled together."""
     seed: Annotated[int, Range("[0, 2^63)")] = 0
     spikes: SpikeConfig | None = None
+    """Skip micro-batches whose loss jumps. Defaults to none."""
     engine: EngineConfig = field(default_factory=EngineConfig)
     save: SaveConfig = field(default_factory=SaveConfig)
     held_out: HeldOutConfig = field(default_factory=HeldOutConfig)

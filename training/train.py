@@ -10,6 +10,7 @@ Kill it at any time and start it again: it resumes from its last checkpoint.
 import argparse
 import contextlib
 import os
+import time
 from typing import NoReturn
 
 from remask.pipeline.runtime.memory import keep_memory
@@ -103,7 +104,7 @@ def run(path: str, overrides: list[str]) -> None:
     """Train; exit 2 for a wrong request, 1 for a failed run."""
     from remask.training.trainer import prepared, train
 
-    world = World.from_environment()
+    world, started = World.from_environment(), time.monotonic()
     with contextlib.ExitStack() as stack:
         try:
             recipe = load_recipe(TrainRecipe, path, overrides)
@@ -119,7 +120,7 @@ def run(path: str, overrides: list[str]) -> None:
             say_why(f"{where}{error}")
             raise SystemExit(1) from error
         if world.is_first:
-            say(outcome)
+            say(outcome.after(time.monotonic() - started))
 
 
 def _exit(status: int, error: Exception) -> NoReturn:

@@ -22,6 +22,7 @@ from remask.models.ranges import Range, check_fields
 from remask.pipeline.edits import EditPairs, EmojiPairs, FilePairs, ShapePairs
 from remask.pipeline.edits.images import ImageError
 from remask.pipeline.runtime.command import main_for
+from remask.pipeline.runtime.ending import command
 from remask.pipeline.runtime.places import PLACE, without_places
 from remask.pipeline.runtime.progress import Meter, Summary
 from remask.pipeline.runtime.provenance import claim
@@ -44,7 +45,9 @@ class VQRecipe:
     num_held_out: Annotated[int, Range("[0, inf)")] = 100
     """Limit of held-out pairs that the result is scored on."""
     tokenizer: PatchVQConfig = field(default_factory=PatchVQConfig)
+    """Shape of the tokeniser."""
     learning: LearnConfig = field(default_factory=LearnConfig)
+    """How the tokeniser is trained."""
     seed: Annotated[int, Range("[0, 2^63)")] = 0
 
     def __post_init__(self) -> None:
@@ -121,7 +124,15 @@ def read_pictures(pairs: EditPairs, split: str, limit: int) -> tuple[Pictures, i
 
 def main(argv: list[str] | None = None) -> None:
     main_for(
-        "vq", __doc__, train_tokenizer, lambda recipe: range(recipe.learning.steps), argv, VQRecipe
+        "vq",
+        __doc__,
+        train_tokenizer,
+        lambda recipe: range(recipe.learning.steps),
+        argv,
+        VQRecipe,
+        advise=lambda recipe, name: command(
+            "build", "RECIPE", f"source.tokenizer={Path(recipe.output) / TOKENIZER}"
+        ),
     )
 
 

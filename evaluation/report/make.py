@@ -9,11 +9,13 @@ browser; it defaults to report.html in the first folder.
 """
 
 import argparse
+import time
 
 from remask.evaluation.report.page import render
 from remask.evaluation.report.results import read_evaluation
 from remask.evaluation.report.sheet import draw_sheet
 from remask.pipeline.edits.images import to_png
+from remask.pipeline.runtime.ending import duration, say_next
 from remask.pipeline.runtime.storage import Storage, StorageError
 from remask.pipeline.runtime.terminal import fail, say
 
@@ -28,6 +30,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--output", help="file to write (default: report.html in the first folder)")
     parser.add_argument("--sheet", help="also draw edited pictures side by side into this PNG file")
     arguments = parser.parse_args(argv)
+    started = time.monotonic()
     try:
         written = write_report(arguments.folders, arguments.output)
         if arguments.sheet:
@@ -37,7 +40,8 @@ def main(argv: list[str] | None = None) -> None:
         fail("remask report", 2, error)
     except StorageError as error:
         fail("remask report", 1, error)
-    say(f"report: {written}")
+    say(f"report: one page in {duration(time.monotonic() - started)}: {written}")
+    say_next(f"open {written} in a browser")
 
 
 def write_report(folders: list[str], output: str | None = None) -> str:

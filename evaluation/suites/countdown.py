@@ -68,9 +68,13 @@ class CountdownSuite:
     )
 
     prompts: Annotated[int, Range("[1, inf)")] = 1000
+    """Number of prompts."""
     numbers: tuple[int, int] = (5, 5)
+    """Least and greatest number of digits in a prompt."""
     largest: int = 4
+    """Largest digit after the first one."""
     signs: Literal["free", "given"] = "free"
+    """`free` gives the number to reach and asks for the signs; `given` gives the signs."""
     held_out_share: float = 0.1
     """The share in the recipe that built the training data, so that no prompt is in both."""
     seed: Annotated[int, Range("[0, inf)")] = 0

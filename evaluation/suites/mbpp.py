@@ -29,6 +29,7 @@ class MbppSuite(ProgramSuite):
 
     data: str = "google-research-datasets/mbpp"
     part: Literal["train", "test", "all"] = "test"
+    """Which part of the tasks is used; `train` and `test` are drawn by `seed`."""
     seed: int = 0
     """Seed of the train/test split."""
 

@@ -28,6 +28,7 @@ class LuminaConfig(LladaConfig):
     vocab_size: Size = 134548
     """Number of rows of the embedding: text, markers, MASK and codes."""
     layout: EditLayout = field(default_factory=EditLayout)
+    """The ids that image edits are written with."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -93,6 +93,7 @@ class ReMDM(Policy):
     the softmax of -p(token when revealed). `loop`: decode without re-masking up to α_on, stay at
     α_on with σ = η for a while, then decode the rest."""
     eta: Annotated[float, Range("[0, 1]")] = 0.02
+    """η, the strength of re-masking."""
     turn_on: Annotated[float, Range("(0, 1)")] = 0.55
     """`loop`: time at which re-masking begins."""
     turn_off: Annotated[float, Range("(0, 1)")] = 0.05

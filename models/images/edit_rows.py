@@ -40,6 +40,7 @@ class EditLayout:
     """The ids that image edits are written with. The defaults are Lumina-DiMOO's."""
 
     image: ImageLayout = field(default_factory=ImageLayout)
+    """The ids that images are written with."""
     unconditional_id: int = 126351
     """Replaces the instruction in rows without text."""
     answer_id: int | None = 126354

@@ -22,6 +22,7 @@ class ImageLayout:
     code_offset: Annotated[int, Range("[0, inf)")] = 126356
     """Id of code 0."""
     num_codes: Annotated[int, Range("[1, inf)")] = 8192
+    """Number of codes."""
     newline_id: Annotated[int, Range("[0, inf)")] = 126084
     """Ends each row of codes."""
     begin_id: Annotated[int, Range("[0, inf)")] = 126349

@@ -32,6 +32,7 @@ class PatchVQConfig:
     code_width: Size = 16
     """Dimension of an entry."""
     width: Size = 96
+    """Channels of the encoder and of the decoder."""
     blocks: Annotated[int, Range("[0, inf)")] = 2
     """Number of residual blocks of the encoder, and of the decoder."""
     reach: Annotated[int, Range("[0, inf)")] = 1

@@ -51,6 +51,7 @@ class FilePairs:
     schemes: tuple[str, ...] = ()
     """Schemes of URLs outside that folder that the table may name, such as https."""
     height: Side = 512
+    """Height in pixels."""
     width: Side = 512
     """Size in pixels that all pictures are scaled and cropped to."""
     shape: Literal["one", "own"] = "one"
@@ -58,6 +59,7 @@ class FilePairs:
     most of its source picture, with at most height × width pixels and sides that are multiples of
     `step`, as Lumina-DiMOO does."""
     step: Annotated[int, Range("[1, inf)")] = 32
+    """With `own`, the sides are multiples of this many pixels."""
     subset: str = "train"
     """Name of the data set's split to read."""
     fields: PairFields | None = None

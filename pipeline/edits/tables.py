@@ -36,9 +36,13 @@ class PairFields:
     """Names of a table's columns."""
 
     source: str = "source"
+    """Column of the picture before the edit."""
     target: str = "target"
+    """Column of the picture after the edit."""
     instruction: str = "instruction"
+    """Column of the instruction."""
     mask: str | None = None
+    """Column of a mask of the edited region. Defaults to none."""
 
 
 IMGEDIT = PairFields(source="input_images", target="output_images", instruction="prompt")

@@ -88,6 +88,7 @@ class PublishedText:
     )
     """The system prompt; a pretrained model does best with the one it was trained on."""
     ids: EditLayout = field(default_factory=EditLayout)
+    """The ids that the rows of this model are written with."""
 
     def __post_init__(self) -> None:
         if "{instruction}" not in self.template:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from remask.pipeline.recipe import BuildRecipe
+from remask.pipeline.runtime.ending import say_next
 from remask.pipeline.runtime.jobs import JobError
 from remask.pipeline.runtime.memory import keep_memory
 from remask.pipeline.runtime.plain_yaml import write_yaml
@@ -24,6 +25,7 @@ def main_for(
     plan: Callable[[Any], Sequence[Any]],
     argv: list[str] | None,
     kind: type = BuildRecipe,
+    advise: Callable[[Any, str], str] = lambda recipe, name: "",
 ) -> None:
     """Parse the arguments, load the recipe and run a stage.
 
@@ -34,6 +36,7 @@ def main_for(
         plan: Lists the units of work, for `--dry-run`.
         argv: Arguments; defaults to those of the process.
         kind: Dataclass of the recipe.
+        advise: What to do next, from the recipe and its name as it was typed.
 
     Raises:
         SystemExit: With status 2 for a wrong request, 1 for a failed run.
@@ -56,6 +59,7 @@ def main_for(
             return
         keep_memory()
         say(run(recipe))
+        say_next(advise(recipe, arguments.recipe))
     except ValueError as error:
         fail(f"remask {verb}", 2, error)
     except (StorageError, JobError) as error:

@@ -9,6 +9,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from remask.pipeline.runtime.ending import duration
 from remask.pipeline.runtime.retries import Retries
 
 LINE_EVERY_S = 10.0
@@ -41,7 +42,7 @@ class Summary:
         left_out = f", {self.skipped:,} records left out" if self.skipped else ""
         return (
             f"{self.stage}: {self.new_units} of {self.units} units made, {self.rows:,} rows, "
-            f"{self.tokens:,} {self.counts}{left_out}{retried} in {self.seconds:.1f} s: "
+            f"{self.tokens:,} {self.counts}{left_out}{retried} in {duration(self.seconds)}: "
             f"{output}"
         )
 

@@ -44,6 +44,7 @@ class Limits:
     """Number of files, folders and links in the program's folder; even empty ones take kernel
     memory."""
     open_files: Annotated[int, ABOVE_0] = 64
+    """Number of files open at once."""
     output_kb: Annotated[int, ABOVE_0] = 256
     """Size of the standard output, and of the standard error."""
 

@@ -45,9 +45,11 @@ class ImageEditSource:
 
     kind: Literal["image_edit"] = "image_edit"
     pairs: ShapePairs | EmojiPairs | FilePairs
+    """Where the pairs of pictures come from."""
     tokenizer: str = field(metadata=PLACE)
     """Folder of the image tokeniser, or its name on the hub: `hf:owner/name@revision`."""
     text: WordText | PublishedText = field(default_factory=WordText)
+    """How instructions become tokens."""
     source_in: SourceIn = "canvas"
     """Place of the source picture: in the `canvas`, to be revised into the target, or in the
     `prompt`, for models that fill an empty canvas."""

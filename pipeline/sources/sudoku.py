@@ -41,6 +41,7 @@ class SudokuSource:
     train: Annotated[int, Range("[0, inf)")] = 10_000
     """Training boards to generate; ignored if `file` is given, whose boards are all used."""
     held_out: Annotated[int, Range("[0, inf)")] = 1_000
+    """Held-out boards to generate."""
     images: Annotated[int, Range("[1, inf)")] = 16
     """Random symmetric images taken of each 9×9 board that is generated."""
     held_out_share: Annotated[float, Range("[0.01, 0.99]")] = 0.2

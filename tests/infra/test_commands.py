@@ -3,6 +3,7 @@
 import fcntl
 import importlib.util
 import io
+import json
 import os
 import re
 import shutil
@@ -11,13 +12,16 @@ import subprocess
 import sys
 import termios
 import time
+import tomllib
+from importlib import metadata
 
 import pytest
 import torch
 from rich.console import Console
 
+from remask.infra import doctor, run
 from remask.infra.boards import show_revision
-from remask.infra.cli import VERBS, main
+from remask.infra.cli import GROUPS, VERBS, main
 from remask.models import (
     Action,
     Revision,
@@ -77,6 +81,30 @@ def test_help_lists_the_verbs_with_examples(capsys):
         assert f"remask {verb}" in help_of(verb, capsys)
 
 
+def test_help_lists_each_verb_once_below_its_purpose(capsys):
+    main([])
+    groups = re.split(r"\n\n(?=[a-z ]+:\n)", capsys.readouterr().out)[1:]
+    assert [x.partition(":")[0] for x in groups] == list(GROUPS)
+    assert {*GROUPS} >= {"data", "train", "evaluate", "use", "run elsewhere", "inspect"}
+    listed = [re.findall(r"^  remask (\w+)", x, re.MULTILINE) for x in groups]
+    assert listed == [[verb.name for verb in verbs] for verbs in GROUPS.values()]
+    assert len(VERBS) == sum(map(len, listed))
+
+
+def test_the_version_is_that_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert remask("--version").stdout == f"remask {project['version']}\n"
+
+
+def test_the_version_of_a_clone_that_is_not_installed(monkeypatch, capsys):
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    main(["--version"])
+    assert re.fullmatch(r"remask \d+\.\d+\.\d+\n", capsys.readouterr().out)
+
+
 RUN_ON_CLUSTERS = ("source", "probe", "build", "rollout", "vq", "tune", "eval")
 
 
@@ -123,6 +151,35 @@ def test_doctor_says_what_runs_and_why_not(tmp_path):
     bad = remask("doctor", CXX="no-such-compiler", REMASK_CACHE=str(tmp_path), COLUMNS="200")
     assert bad.returncode == 0
     assert "reference path, slower: no C++ compiler found (CXX=no-such-compiler)" in bad.stdout
+
+
+def test_doctor_prints_the_same_for_programs(monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "installed", {"diffusers": "0.40", "torch": "2.13"}.get)
+    monkeypatch.setattr(doctor, "sandbox", lambda: doctor.Finding(False, "sandbox", "none"))
+    main(["doctor", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["versions"]["torch"] == "2.13"
+    assert found["versions"]["ray"] is None
+    assert found["extras"]["image"]["packages"] == {"diffusers": "0.40", "scikit-image": None}
+    assert all(0 < x["free_bytes"] <= x["bytes"] for x in found["disks"])
+    assert "outputs" in " ".join(x["holds"] for x in found["disks"])
+    findings = {x["item"]: x for x in found["findings"]}
+    assert not findings["image"]["ok"]
+    assert findings["image"]["status"] == (
+        "scikit-image missing, for published image tokenisers, PSNR and SSIM: "
+        "`pip install 'remask[image]'`"
+    )
+    assert "deepspeed missing" in findings["versions"]["status"]
+
+
+def test_doctor_knows_the_extras_of_the_project():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = {
+        name: {re.split(r"[\[>=]", need)[0] for need in needs}
+        for name, needs in project["optional-dependencies"].items()
+        if name != "test"
+    }
+    assert {x.name: {*x.packages} for x in doctor.EXTRAS if x.is_ours} == extras
 
 
 def test_revise_prints_full_boards_only(checkpoint):
@@ -344,6 +401,37 @@ def test_bad_recipes_of_a_run_are_named(text, argv, message, tmp_path, monkeypat
     printed = capsys.readouterr().err
     assert re.search(message, printed)
     assert printed.count("\n") == 1
+
+
+def test_a_run_ends_with_what_it_made_and_what_to_do_next(checkpoint, tmp_path, capfd):
+    """Its stages leave that to the run."""
+    recipe = tmp_path / "run.yaml"
+    options = "source.train=32 source.held_out=16 run.workers=0"
+    recipe.write_text(f"stages: [source sudoku4 output={tmp_path}/data {options}]")
+    main(["run", str(recipe)])
+    out, err = capfd.readouterr()
+    first, last = out.splitlines()
+    assert first.startswith("source: 2 of 2 units made, 48 rows")
+    assert re.fullmatch(rf"run: 1 stage done in \d+\.\d s: {tmp_path}/data", last)
+    assert "next:" not in err
+    main(["source", "sudoku4", f"output={tmp_path}/other", *options.split()])
+    assert "next: `remask build sudoku4`, with the same keys" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("stages", "advice"),
+    [
+        (["build sudoku4", "train sudoku4", "report x"], "open x/report.html in a browser"),
+        (["train sudoku4", "report x --output y.html"], "open y.html in a browser"),
+        (["train sudoku4", "merge a b"], "`remask revise --checkpoint b` or"),
+        (["build sudoku4", "train sudoku4"], "`remask revise --checkpoint .*/sudoku4/train/model`"),
+        (["build sudoku4"], "`remask train RECIPE shards=runs/sudoku4/data`;"),
+    ],
+)
+def test_a_run_advises_by_what_it_made_last(stages, advice):
+    commands, recipes = run.find_recipes(run.with_overrides(tuple(stages), []), ROOT)
+    made = list(map(run.output_of, commands, recipes))
+    assert re.match(advice, run.advice(commands, made))
 
 
 def test_a_failed_stage_ends_the_run_with_its_status(tmp_path):

@@ -64,6 +64,7 @@ def test_the_wheel_is_pure_and_carries_modules_recipes_kernels_report_and_model(
     assert wheel.name.endswith("-py3-none-any.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     files = [path for name in PACKAGES for path in (ROOT / name).rglob("*.*")]
+    files = [x for x in files if ROOT / "infra/docs" not in x.parents]  # built in a clone
     needed = {f"remask/{x.relative_to(ROOT)}" for x in files if x.suffix in CARRIED}
     assert {Path(x).suffix for x in needed} >= CARRIED - {".j2"}
     needed.add("remask/py.typed")

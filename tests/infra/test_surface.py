@@ -1,8 +1,10 @@
 """`import remask` as the Python surface: lazy, and each function does what its command does."""
 
+import json
 import os
 import pydoc
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -177,9 +179,36 @@ def test_train_returns_the_model_that_the_launcher_trained(shards, tmp_path, one
 
 
 def test_a_training_run_that_fails_says_what_its_rank_said(shards, tmp_path, one_thread, capfd):
-    with pytest.raises(TrainingError, match="there is no data set at .*nowhere; build one with"):
-        remask.train(recipe_for(shards, tmp_path / "run"), shards=tmp_path / "nowhere")
-    assert "remask train: there is no data set at" in capfd.readouterr().err
+    data = shutil.copytree(shards[0], tmp_path / "data")
+    (shard,) = (data / "shards").glob("train-*")
+    shard.write_bytes(shard.read_bytes()[:-9] + bytes(9))
+    with pytest.raises(TrainingError, match=f"{shard.name} does not match its checksum"):
+        remask.train(recipe_for([str(data)], tmp_path / "run"))
+    assert f"remask train: {shard}" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"shards": "nowhere"}, "there is no data set at .*nowhere; build one with"),
+        ({"model": {"kind": "sudokku"}}, "kind must be one of .*'sudoku'.* got 'sudokku'"),
+        ({"model": MODEL | {"side": 9}}, "has vocab_size 5, the model 10"),
+    ],
+)
+def test_data_and_model_that_do_not_fit_are_named_before_the_launcher_starts(
+    changes, message, shards, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("subprocess.Popen", None)
+    recipe = recipe_for([str(shards[0])], str(tmp_path / "run")) | changes
+    with pytest.raises(ValueError, match=message):
+        remask.train(recipe)
+    path = tmp_path / "recipe.yaml"
+    path.write_text(json.dumps(recipe))
+    with pytest.raises(SystemExit, match="2"):
+        main(["train", str(path)])
+    error = capsys.readouterr().err
+    assert re.fullmatch(f"remask train: .*{message}.*\n", error)
+    assert not (tmp_path / "run").exists()
 
 
 def test_training_that_is_stopped_is_no_success(shards, tmp_path, one_thread):

@@ -30,6 +30,19 @@ def test_list_filter_and_query(data, capsys):
     assert "340" in capsys.readouterr().out
 
 
+def test_list_shows_eight_columns_and_with_all_every_one(data, capsys):
+    shards_command([data])
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[0] == "shape: (9, 8)"
+    columns = len(open_manifest(data).collect_schema())
+    assert printed.err == f"{columns - 8} more columns with --all\n"
+    assert max(len(line) for line in printed.out.splitlines()) <= 100
+    shards_command([data, "--all"])
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[0] == f"shape: (9, {columns})"
+    assert printed.err == ""
+
+
 def test_show_prints_a_line_per_state(data, capsys):
     shards_command([data, "show", "train-00000-00", "3"])
     lines = capsys.readouterr().out.splitlines()

@@ -1,6 +1,7 @@
 """The commands as people type them: DeepSpeed's launcher, two ranks, signals, bad requests."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -59,6 +60,20 @@ def test_a_killed_rank_ends_the_launch_and_the_next_one_goes_on(boards, tmp_path
     model = "model/model.safetensors"
     expected = (tmp_path / "undisturbed" / model).read_bytes()
     assert (tmp_path / "killed" / model).read_bytes() == expected
+
+
+def test_the_launcher_is_quiet_and_the_end_says_what_was_made(boards, tmp_path):
+    path = write_recipe(tmp_path, "quiet", boards, steps=2, held_out={"every": 0})
+    ((status, out, err),) = finish([start_command(path)])
+    assert status == 0, err[-3000:]
+    folder = RunFolder(tmp_path / "quiet")
+    assert re.fullmatch(rf"train: 2 steps done in \d[\w. ]* s: {folder.model}\n", out)
+    assert err.splitlines()[-1].startswith(f"next: `remask revise --checkpoint {folder.model}` or")
+    assert "[INFO]" not in err
+    assert "[WARNING]" not in err
+    ((status, out, _),) = finish([start_command(path, "--verbose")])
+    assert status == 0
+    assert "Unable to find hostfile" in out
 
 
 @pytest.mark.slow

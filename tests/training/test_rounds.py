@@ -248,7 +248,7 @@ def test_failed_rollouts_end_the_run_with_their_reason(boards, tmp_path):
 def test_a_refused_run_leaves_nothing_behind(start, tmp_path):
     path = written(tmp_path, tmp_path / "nowhere", start, "refused")
     ((status, _, err),) = finish([start_command(path)])
-    assert status == 1
+    assert status == 2
     assert "there is no data set at" in err
     assert not (tmp_path / "refused").exists()
 

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from remask.models.checkpoints.folder import flush, write_atomically
 from remask.models.config import from_mapping
+from remask.pipeline.runtime.ending import duration
 from remask.training.run.checkpoint import (
     Checkpoint,
     SavedFile,
@@ -53,11 +54,19 @@ class RunOutcome:
         return self.step >= self.steps
 
     def __str__(self) -> str:
+        return f"train: {self._what}: {self.path}"
+
+    def after(self, seconds: float) -> str:
+        """The same with the time that this launch took."""
+        return f"train: {self._what} in {duration(seconds)}: {self.path}"
+
+    @property
+    def _what(self) -> str:
         if not self.is_finished:
-            return f"train: stopped and saved at step {self.step} of {self.steps}: {self.path}"
+            return f"stopped and saved at step {self.step} of {self.steps}"
         scores = self.scores or {}
         shown = ", ".join(f"{k} {scores[k]:.4f}" for k in ("exact", "loss") if k in scores)
-        return f"train: {self.steps} steps done{f' ({shown})' if shown else ''}: {self.path}"
+        return f"{self.steps} steps done{f' ({shown})' if shown else ''}"
 
 
 class RunFolder:

@@ -41,7 +41,10 @@ class Elements(HTMLParser):
 def test_the_report_is_one_file_beside_the_scores(tmp_path, capsys):
     folder = make_folder(tmp_path / "eval")
     main(["report", folder])
-    assert capsys.readouterr().out == f"report: {folder}/report.html\n"
+    printed = capsys.readouterr()
+    took = r"report: one page in \d+\.\d s: "
+    assert re.fullmatch(took + re.escape(f"{folder}/report.html\n"), printed.out)
+    assert printed.err == f"next: open {folder}/report.html in a browser\n"
     page = Path(folder, "report.html").read_text()
     for text in (
         "90.0",

@@ -91,7 +91,7 @@ def test_tables_and_errors_of_shards_hold_no_escapes(toy, tmp_path, capsys):
     evil = pl.lit("\x1b[31m\u202e\n[/red]")
     pl.read_parquet(manifest).with_columns(tokenizer=evil).write_parquet(manifest)
     for arguments in (
-        [],
+        ["--all"],
         ["--sql", "select tokenizer from manifest"],
         ["--sql", 'select array_agg(tokenizer) as "\x1b[31m" from manifest'],
     ):

@@ -1,0 +1,1 @@
+"""The documentation site: the repository's documents, and references made from the code."""
