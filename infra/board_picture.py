@@ -98,7 +98,7 @@ def _draw(
     size = (extent + 2 * MARGIN, extent + 2 * MARGIN + CAPTION)
     picture = Image.new("RGB", size, PAPER)
     pen = ImageDraw.Draw(picture)
-    digits, marks = ImageFont.load_default(size=22), ImageFont.load_default(size=12)
+    digits, words, marks = (ImageFont.load_default(size=x) for x in (22, 16, 12))
     for cell, token in enumerate(state.tolist()):
         row, column = divmod(cell, side)
         left, top = MARGIN + column * CELL, MARGIN + row * CELL
@@ -117,9 +117,7 @@ def _draw(
         at = MARGIN + i * CELL
         pen.line((at, MARGIN, at, MARGIN + extent), INK, 2)
         pen.line((MARGIN, at, MARGIN + extent, at), INK, 2)
-    pen.text(
-        (MARGIN, MARGIN + extent + CAPTION / 2 + 4), caption, INK, marks.font_variant(size=16), "lm"
-    )
+    pen.text((MARGIN, MARGIN + extent + CAPTION / 2 + 4), caption, INK, words, "lm")
     return picture
 
 

@@ -13,7 +13,7 @@ from remask.pipeline.recipe import ShardsRecipe, StageRun
 from remask.pipeline.runtime.places import PLACE
 
 PACES = ("reveal_within", "reveal_threshold")
-"""Fields of `DecodeSpread` that set how fast a decode reveals; each row draws one value of both."""
+"""Fields of `DecodeSpread` that set how fast a decode reveals; a row draws one value of the two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +50,12 @@ class DecodeSpread:
             )
 
     @property
-    def paces(self) -> list[dict[str, float]]:
-        """The settings of all paces of revealing."""
-        return [{name: value} for name in PACES for value in getattr(self, name)]
+    def paces(self) -> list[RevisionPolicy]:
+        """The rule at every pace of revealing."""
+        return [
+            *(RevisionPolicy(reveal_within=share) for share in self.reveal_within),
+            *(RevisionPolicy(reveal_threshold=least) for least in self.reveal_threshold),
+        ]
 
     @property
     def horizon(self) -> int:
@@ -64,8 +67,8 @@ class DecodeSpread:
         return [
             (
                 steps,
-                RevisionPolicy(
-                    **pace,
+                replace(
+                    pace,
                     margin=margin,
                     patience=self.patience,
                     sampling=Sampling(temperature=temperature),
