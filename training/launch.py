@@ -40,6 +40,7 @@ from remask.pipeline.runtime.plain_yaml import write_yaml
 from remask.pipeline.runtime.recipes import load_recipe
 from remask.pipeline.runtime.storage import Storage, StorageError
 from remask.pipeline.runtime.terminal import fail, say
+from remask.training.deepspeed_config import check_deepspeed
 from remask.training.plan import make_plan
 from remask.training.recipe import TrainRecipe
 from remask.training.run.folder import RunFolder
@@ -102,6 +103,7 @@ def check_request(recipe: TrainRecipe, ranks: int) -> None:
 
     Raises ValueError for a wrong request, StorageError for data that cannot be read.
     """
+    check_deepspeed(recipe.engine)
     for shards in recipe.shard_sets:
         storage = Storage(shards.uri)
         if not storage.exists(MANIFEST) and not storage.names(ROWS):

@@ -300,7 +300,7 @@ def test_the_command_says_what_was_chosen(sums, tmp_path, capsys):
     main(asked)
     lines = capsys.readouterr().out.splitlines()
     assert [x.partition(" passes")[0] for x in lines[:2]] == ["tune: 4", "tune: 6"]
-    assert lines[2].startswith("tune: 28 settings on 6 held-out rows of countdown, start blank: ")
+    assert lines[2].startswith("tune: 28 settings on 6 held-out rows of countdown, start blank in ")
     assert lines[2].endswith(str(sums / DECODING))
 
 
