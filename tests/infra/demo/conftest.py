@@ -1,9 +1,13 @@
 """One server for the tests that only ask."""
 
+from pathlib import Path
+
 import pytest
+from PIL import Image
 
 from remask.infra.demo.offers import open_offers
-from tests.infra.demo.servers import run_server, write_shapes
+from tests.infra.demo.servers import run_server
+from tests.revisers import write_edits
 from tests.text_folders import write_llada
 
 
@@ -14,7 +18,10 @@ def text_folder(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def edit_folder(tmp_path_factory):
-    return write_shapes(tmp_path_factory.mktemp("shapes"))
+    """An image-edit model for pictures of shapes, with a large picture of one beside it."""
+    folder, _, pairs = write_edits(tmp_path_factory.mktemp("shapes"))
+    Image.fromarray(pairs[0].source).resize((900, 700)).save(Path(folder).with_name("large.png"))
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -3,21 +3,10 @@
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-
-import torch
-from PIL import Image
 
 from remask.infra.demo.offers import Offers
 from remask.infra.demo.serve import DemoServer, address_of, listen
 from remask.infra.reviser import Reviser, open_reviser
-from remask.models import HistoryConfig, LuminaConfig, LuminaMDM, save
-from remask.models.checkpoints.input_files import write_input_files
-from remask.pipeline.edits import ShapePairs
-from remask.pipeline.edits.text import WordText
-from remask.pipeline.inputs.describe import describe
-from remask.pipeline.sources.image_edit import ImageEditSource
-from tests.pipeline.pictures import write_tokenizer
 
 BOARD = "314698765928758943576134281576382976697541329672964514165423897343479151789615432"
 """With 14 wrong digits."""
@@ -49,24 +38,6 @@ def run_server(offers: Offers, places: int | None = None):
             thread.join()
             server.line.wait()
         assert server.line.taken == 0
-
-
-def write_shapes(folder: Path) -> str:
-    """An image-edit model of random weights, for pictures of shapes; and such a picture beside."""
-    pairs = ShapePairs(train=4, held_out=4)
-    pictures = [pairs.pair("held_out", i).source for i in range(4)]
-    tokenizer = write_tokenizer(folder / "vq", pictures, 8, 128)
-    edits = ImageEditSource(pairs=pairs, tokenizer=tokenizer, text=WordText(size=64))
-    torch.manual_seed(0)
-    config = LuminaConfig(
-        d_model=16, n_layers=1, n_heads=2, n_kv_heads=2, mlp_hidden_size=16,
-        vocab_size=edits.vocabulary().size, mask_token_id=1, max_sequence_length=96,
-        layout=edits.layout,
-    )  # fmt: skip
-    save(LuminaMDM(config, HistoryConfig(decay=0.5, positions="editable")), folder / "model")
-    write_input_files(folder / "model", describe(edits) or {})
-    Image.fromarray(pictures[0]).resize((900, 700)).save(folder / "large.png")
-    return str(folder / "model")
 
 
 @dataclass

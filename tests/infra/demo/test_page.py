@@ -9,9 +9,11 @@ from urllib.parse import urlsplit
 import pytest
 from PIL import Image
 
+from remask.infra.demo.examples import SMALL_BOARDS
 from remask.infra.demo.offers import Offers
 from remask.infra.reviser import open_reviser
 from tests.infra.demo.servers import BOARD, run_server
+from tests.revisers import write_boards
 
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 REFUSED = "Failed to load resource: the server responded with a status of 400"
@@ -287,9 +289,13 @@ def test_a_file_that_is_no_picture_is_refused(open_page):
     assert page.inner_text("#problem").startswith("That file is no picture")
 
 
-def test_a_kind_without_a_model_says_how_to_add_one(open_page):
-    with run_server(Offers({"sudoku": open_reviser("sudoku")})) as alone:
+def test_a_small_board_alone_and_kinds_without_a_model_that_say_how_to_add_one(open_page, tmp_path):
+    offers = Offers({"small": open_reviser(write_boards(tmp_path / "small"))})
+    with run_server(offers) as alone:
         page = open_page(address=alone.address)
+        assert page.locator("#editor td").count() == 16
+        assert edited(page) == SMALL_BOARDS["A small board with 2 wrong digits"]["board"]
+        assert page.locator("#pad button").count() == 8
         page.check("[name=kind][value=image_edit]", force=True)
         assert "--checkpoint NAME=FOLDER" in page.inner_text("#missing")
         assert page.get_attribute("#revise", "aria-disabled") == "true"
@@ -297,6 +303,7 @@ def test_a_kind_without_a_model_says_how_to_add_one(open_page):
         page.check("[name=kind][value=sudoku]", force=True)
         assert not page.is_visible("#missing")
         revise(page)
+        assert len(shown(page)) == 16
 
 
 @pytest.mark.parametrize(
