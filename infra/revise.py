@@ -33,33 +33,36 @@ they are not, and the other options have their defaults.
 
 import argparse
 import base64
-import dataclasses
 import json
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
 from remask.infra.boards import show_revision
-from remask.infra.edit import read_bytes, write_png
+from remask.infra.edit import write_png
+from remask.infra.options import Options
 from remask.infra.record import Record
-from remask.infra.requests import check_text, kind_of, read_lines, read_starts
-from remask.infra.reviser import MAX_STEPS, Options, Reviser, open_reviser
+from remask.infra.requests import kind_of, read_lines, read_starts
+from remask.infra.revise_arguments import (
+    Plan,
+    asked_kind,
+    make_parser,
+    make_plan,
+    read_options,
+    read_request,
+)
+from remask.infra.reviser import Reviser, open_reviser
 from remask.infra.steps import LEGEND, show_pictures, show_text, summary
-from remask.models import Policy, Revision, RevisionPolicy, revise
-from remask.models.decoding import POLICIES
-from remask.pipeline.inputs.reader import Kind, Start
+from remask.models import Revision, revise
+from remask.pipeline.inputs.reader import Start
 from remask.pipeline.runtime.storage import StorageError
 from remask.pipeline.runtime.terminal import fail, make_console, say, visible
 from remask.pipeline.sources.sudoku_rules import conflict_cells
 
-Plan = tuple[Policy, int, list[str]]
-"""A policy, its limit of steps, and notes."""
-
 
 def main(argv: list[str] | None = None) -> None:
-    arguments = _parser().parse_args(argv)
+    arguments = make_parser(__doc__).parse_args(argv)
     try:
         run(arguments)
     except ValueError as error:
@@ -78,71 +81,19 @@ def run(arguments: argparse.Namespace) -> None:
         lines = read_lines(arguments.inputs)
         kind = kind or (None if arguments.checkpoint else kind_of(lines))
     reviser = open_reviser(arguments.checkpoint, kind)
-    options = _options(arguments)
+    options = read_options(arguments)
     if not arguments.tuned or arguments.reveal_count or arguments.patience:
         reviser.tuned = None
     if reviser.kind == "image_edit" and kind is None:
         raise ValueError(f"{arguments.checkpoint} edits pictures; give --picture and --instruction")
     if kind == "image_edit" or arguments.prompt is not None:
-        starts = [reviser.start(_request(arguments, reviser.kind))]
+        starts = [reviser.start(read_request(arguments, reviser.kind))]
     else:
         starts = read_starts(lines, reviser)
-    plans = [_plan(reviser, start, options, arguments) for start in starts]
+    plans = [make_plan(reviser, start, options, arguments) for start in starts]
     if reviser.kind == "sudoku" and not arguments.json:
         return _revise_boards(reviser, starts, plans[0], options, arguments)
     return _revise_each(reviser, starts, plans, options, arguments)
-
-
-def asked_kind(arguments: argparse.Namespace) -> Kind | None:
-    """The kind that the options ask for; None if they fit several."""
-    given = {
-        name: getattr(arguments, name) is not None
-        for name in ("prompt", "draft", "length", "picture", "instruction")
-    }
-    if given["picture"] != given["instruction"]:
-        raise ValueError("--picture and --instruction are given together")
-    if (given["draft"] or given["length"]) and not given["prompt"]:
-        raise ValueError("--draft and --length go with --prompt")
-    if given["picture"] and given["prompt"]:
-        raise ValueError("--prompt is for text and --picture for pictures; give one of them")
-    if arguments.inputs and (given["prompt"] or given["picture"]):
-        raise ValueError(
-            f"{arguments.inputs[0]} stands beside "
-            f"{'--prompt' if given['prompt'] else '--picture'}; give one of them"
-        )
-    return "text" if given["prompt"] else "image_edit" if given["picture"] else None
-
-
-def _request(arguments: argparse.Namespace, kind: Kind) -> dict[str, Any]:
-    if kind == "image_edit":
-        check_text("--instruction", arguments.instruction)
-        picture = read_bytes(arguments.picture)
-        return {"picture": picture, "instruction": arguments.instruction}
-    check_text("--prompt", arguments.prompt)
-    check_text("--draft", arguments.draft)
-    return {name: getattr(arguments, name) for name in ("prompt", "draft", "length")}
-
-
-def _options(arguments: argparse.Namespace) -> Options:
-    names = ("policy", "history", "margin", "pace", "max_steps", "seed")
-    return Options(**{name: getattr(arguments, name) for name in names})
-
-
-def _plan(reviser: Reviser, start: Start, options: Options, arguments: argparse.Namespace) -> Plan:
-    """How a start is decoded, with the options that `Options` does not have."""
-    policy, max_steps, notes = reviser.plan(start, options)
-    more = {name: getattr(arguments, name) for name in ("reveal_count", "patience")}
-    more = {name: value for name, value in more.items() if value is not None}
-    if not more:
-        return policy, max_steps, notes
-    if not isinstance(policy, RevisionPolicy):
-        raise ValueError(
-            f"--{next(iter(more)).replace('_', '-')} is an option of policy revision, not of "
-            f"{policy.name}"
-        )
-    if "reveal_count" in more:
-        more["reveal_within"] = options.pace
-    return dataclasses.replace(policy, **more), max_steps, notes
 
 
 def _revise_boards(
@@ -233,79 +184,6 @@ def outcome(revision: Revision, row: int) -> str:
         f"{ended}: {int(stats.steps[row])} steps, {int(stats.remasked[row])} cells re-masked, "
         f"{int(stats.revealed[row])} revealed"
     )
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="remask revise", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument(
-        "inputs", nargs="*", help="boards, JSON objects or files (default: standard input)"
-    )
-    parser.add_argument(
-        "--checkpoint",
-        help="folder written by training or published, or the name of a packaged model\n"
-        "(default: the packaged model of the kind)",
-    )
-    text = parser.add_argument_group("text")
-    text.add_argument("--prompt", help="what to answer")
-    text.add_argument("--draft", help="the response to revise (default: write one from nothing)")
-    text.add_argument(
-        "--length", type=int, help="tokens of the response (default: as the rows of training)"
-    )
-    pictures = parser.add_argument_group("pictures")
-    pictures.add_argument("--picture", metavar="FILE", help="picture to edit, of any format")
-    pictures.add_argument("--instruction", help="what to change, in words")
-    pictures.add_argument(
-        "--output", default="edited.png", help="PNG to write (default: edited.png)"
-    )
-    decoding = parser.add_argument_group("decoding")
-    decoding.add_argument(
-        "--policy",
-        choices=sorted(POLICIES),
-        default=RevisionPolicy.name,
-        help="the rule (default: revision); the others are for comparison",
-    )
-    decoding.add_argument(
-        "--history",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="show the model its past states (default: yes)",
-    )
-    decoding.add_argument("--max-steps", type=int, help=f"limit of steps (default: {MAX_STEPS})")
-    decoding.add_argument(
-        "--margin", type=float, help="re-mask only if MASK leads by this many nats (default: 0)"
-    )
-    decoding.add_argument(
-        "--pace",
-        type=float,
-        help="spread reveals over this share of the steps (default: all at once, or 0.5 for text\n"
-        "from nothing)",
-    )
-    decoding.add_argument("--reveal-count", type=int, help="reveal so many per step")
-    decoding.add_argument(
-        "--patience", type=int, help="stop after this many steps without a change (default: 1)"
-    )
-    decoding.add_argument(
-        "--tuned",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="use settings that were tuned for the checkpoint (default: yes, if there are any)",
-    )
-    decoding.add_argument("--seed", type=int, default=0, help="seed of random rules (default: 0)")
-    decoding.add_argument(
-        "--batch-size", type=int, default=256, help="boards decoded at once (default: 256)"
-    )
-    printing = parser.add_argument_group("printing")
-    printing.add_argument(
-        "--show",
-        action=argparse.BooleanOptionalAction,
-        help="show every step, on stderr (default: with --prompt and --picture, and on a terminal)",
-    )
-    printing.add_argument(
-        "--json", action="store_true", help="print a JSON object per line, with all steps"
-    )
-    return parser
 
 
 if __name__ == "__main__":

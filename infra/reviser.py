@@ -12,13 +12,13 @@
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from remask.infra.options import MAX_STEPS, Options
 from remask.infra.record import Record, Step, make_record, make_step
 from remask.infra.watched import watched
 from remask.models import (
@@ -36,52 +36,16 @@ from remask.models.checkpoints.decoding_file import TunedDecoding, read_decoding
 from remask.models.checkpoints.shipped import is_shipped, shipped_names
 from remask.models.config import from_mapping
 from remask.models.decoding import POLICIES
-from remask.models.ranges import Range, check_fields
 from remask.pipeline.inputs.image_edit import EditReader
 from remask.pipeline.inputs.reader import Kind, Reader, Start
 from remask.pipeline.inputs.registry import open_reader
 
-MAX_STEPS = 32
-"""Default limit of steps."""
 FILL_STEPS = 16
 """Default limit of steps in which an empty canvas is filled."""
 PACE = 0.5
 """Share of the steps over which the printed rule spreads its reveals where all is masked."""
 SHIPPED: dict[str, str] = {"sudoku": "sudoku", "text": "sums", "image_edit": "emoji"}
 """The shipped model of each kind."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """How to decode."""
-
-    policy: str = "revision"
-    """`revision` is the paper's rule; the others are for comparison."""
-    history: bool = True
-    """False leaves out the past states (`variant: none`)."""
-    margin: Annotated[float | None, Range("(-inf, inf)", "it is a number of nats")] = None
-    """Re-mask only if MASK leads by this many nats. If neither this nor `pace` is set, the settings
-    that `remask tune` chose for the checkpoint are used, if there are any; otherwise 0, as the rule
-    is printed."""
-    pace: Annotated[float | None, Range("(0, 1]")] = None
-    """Spread the reveals over this share of the steps. Without it the printed rule reveals at once
-    what the start leaves open; a text or picture that starts from MASKs alone takes half of the
-    steps."""
-    max_steps: Annotated[int | None, Range("[1, 2^15]")] = None
-    """Limit of steps, not counting a closing one. Defaults to the tuned limit, or else to 32."""
-    seed: Annotated[int, Range("[0, 2^63)")] = 0
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.policy not in POLICIES:
-            raise ValueError(f"policy must be one of {list(POLICIES)}, got {self.policy!r}")
-        if self.policy != RevisionPolicy.name:
-            for name in ("margin", "pace"):
-                if getattr(self, name) is not None:
-                    raise ValueError(
-                        f"{name} is a setting of policy revision, not of {self.policy}; leave it "
-                        "out"
-                    )
 
 
 class Reviser:

@@ -33,7 +33,7 @@ def inputs_folder(path_or_name: str | os.PathLike[str]) -> Path:
     """
     folder = checkpoint_folder(path_or_name)
     if adapter.is_adapter(folder) and not has_input_files(folder):
-        return Path(adapter.read_settings(folder).base)
+        return checkpoint_folder(adapter.read_settings(folder).base)
     return folder
 
 

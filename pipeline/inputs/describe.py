@@ -22,7 +22,7 @@ from remask.pipeline.inputs.characters import character_tokenizer, saved_files
 from remask.pipeline.inputs.image_edit import EditInputs, PictureSize
 from remask.pipeline.inputs.reader import Inputs
 from remask.pipeline.inputs.sudoku import SudokuInputs
-from remask.pipeline.inputs.text import TextInputs
+from remask.pipeline.inputs.text import MAX_LENGTH, TextInputs
 from remask.pipeline.runtime.places import without_places
 from remask.pipeline.runtime.storage import Storage
 from remask.pipeline.sources.countdown import ALPHABET, END, MASK, CountdownSource
@@ -85,8 +85,10 @@ def _of_countdown(source: CountdownSource) -> tuple[Inputs, Files]:
 
 
 def _of_text(source: TextSource) -> tuple[Inputs, Files]:
-    names = [f.name for f in dataclasses.fields(TextInputs)]
-    inputs = TextInputs(**{name: getattr(source, name) for name in names})
+    values = {f.name: getattr(source, f.name) for f in dataclasses.fields(TextInputs)}
+    values["max_length"] = min(source.max_length, MAX_LENGTH)
+    values["eos_bucket"] = min(source.eos_bucket, MAX_LENGTH) if source.eos_bucket else None
+    inputs = TextInputs(**values)
     return inputs, saved_files(load_tokenizer(source.tokenizer, source.mask_token).inner)
 
 

@@ -36,9 +36,9 @@ TEXTS: dict[str, type[WordText] | type[PublishedText]] = {
 class PictureSize:
     """The size that pictures are scaled and cropped to."""
 
-    height: Annotated[int, Range("[1, 2^12]")]
-    width: Annotated[int, Range("[1, 2^12]")]
-    step: Annotated[int | None, Range("[1, 2^12]")] = None
+    height: Annotated[int, Range("[1, 2^14]")]
+    width: Annotated[int, Range("[1, 2^14]")]
+    step: Annotated[int | None, Range("[1, 2^14]")] = None
     """Keep a picture's own shape: any height and width that are multiples of this many pixels and
     have no larger area. Defaults to `height` and `width` for every picture."""
 
@@ -150,10 +150,10 @@ class EditReader:
 
     def start_edit(self, file: ImageFile, instruction: str) -> Start:
         """The start of an edit of a picture that has been read."""
-        picture = file.fit(self.source.pairs.size_for(file.size))
-        rows, columns = self.source.grid(picture)
+        size = self.source.pairs.size_for(file.size)
+        rows, columns = (side // self.source.patch for side in size)
         self._check_length(instruction, rows, columns)
-        (codes,) = self.source.encode([picture])  # [h, w]
+        (codes,) = self.source.encode([file.fit(size)])  # [h, w]
         row = self.source.row(instruction, codes, codes)
         tokens, is_blank = row.wrong, self.source.source_in == "prompt"
         if is_blank:

@@ -31,7 +31,7 @@ def open_reader(path_or_name: str | os.PathLike[str], backbone: Backbone) -> Rea
     folder = inputs_folder(path_or_name)
     inputs = load_inputs(path_or_name)
     if inputs is None and isinstance(backbone, SudokuMDM):
-        inputs = SudokuInputs(side=backbone.config.side)
+        inputs = inputs_from({"kind": "sudoku", "side": backbone.config.side}, str(path_or_name))
     if inputs is None and any((folder / name).is_file() for name in TOKENIZER):
         inputs = _published_text(folder)
     if inputs is None:

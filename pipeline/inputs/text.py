@@ -24,6 +24,8 @@ from remask.pipeline.inputs.reader import END_CELL, MASK_CELL, Start, check_requ
 
 MASK_SIGN = "▒"
 """How people may write MASK in a draft, whatever its token is called."""
+MAX_LENGTH = 1 << 20
+"""Limit on the tokens of a row."""
 ROOM = 64
 """Tokens of a response that is written from nothing, unless the row's length is fixed."""
 MAX_ROOM = 4096
@@ -44,7 +46,7 @@ class TextInputs:
     """Template that the responses were written by; a draft is used as it is."""
     chat: bool = False
     """Apply the tokenizer's chat template."""
-    max_length: Annotated[int, Range("[2, 2^20]")] = 1 << 20
+    max_length: Annotated[int, Range("[2, 2^20]")] = MAX_LENGTH
     """Tokens of prompt and response together."""
     mask_token: str | None = None
     append_eos: bool = True
@@ -82,6 +84,10 @@ class TextReader:
         if not prompt.strip():
             raise ValueError("the prompt is empty; say what the model should answer")
         notes = self._check_readable(prompt, "prompt")
+        if len(self._fields) != 1:
+            notes.append(
+                f"the template has {len(self._fields)} fields, so the prompt is used as is"
+            )
         ids = self.tokenizer.encode_prompt(self._fill_template(prompt), chat=self.inputs.chat)
         return self._start(ids, prompt, request.get("draft"), request.get("length"), notes)
 
@@ -188,10 +194,16 @@ class TextReader:
             ids += self.tokenizer.encode(part) if part else []
         return ids
 
-    def _fill_template(self, prompt: str) -> str:
+    @functools.cached_property
+    def _fields(self) -> set[str]:
+        """The fields that the prompt's template names."""
         parts = template_parts(self.inputs.prompt)
-        if len({name for _, name in parts if name is not None}) != 1:
+        return {name for _, name in parts if name is not None}
+
+    def _fill_template(self, prompt: str) -> str:
+        if len(self._fields) != 1:
             return prompt
+        parts = template_parts(self.inputs.prompt)
         return "".join(text + ("" if name is None else prompt) for text, name in parts)
 
     def _check_readable(self, text: str, what: str) -> list[str]:

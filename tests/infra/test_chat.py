@@ -4,7 +4,6 @@ import fcntl
 import io
 import os
 import pty
-import signal
 import subprocess
 import sys
 import termios
@@ -119,21 +118,18 @@ def test_steps_change_in_place_on_a_terminal(sums, capsys):
     assert "step 1:" not in drawn
 
 
-def test_lines_come_from_a_pipe(sums):
-    done = subprocess.run(
-        [sys.executable, "-m", "remask.infra.cli", "chat", "--checkpoint", sums, "--max-steps=3"],
-        input=f"{PROMPT}\n".encode() + b"\xff\n1+1-1:\n/quit\n",
-        capture_output=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count(b"\n") == 2
-    assert b"remask chat: line 2 is not UTF-8: invalid start byte\n" in done.stderr
-    assert "start: ▒▒▒▒▒▒▒▒▒▒▒▒".encode() in done.stderr
+def test_lines_come_from_a_pipe(sums, capsys, monkeypatch):
+    said = f"{PROMPT}\n".encode() + b"\xff\n1+1-1:\n/quit\nnever read\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(said)))
+    main(["chat", "--checkpoint", sums, "--max-steps", "3"])
+    printed = capsys.readouterr()
+    assert printed.out.count("\n") == 2
+    assert "remask chat: line 2 is not UTF-8: invalid start byte\n" in printed.err
+    assert printed.err.count(f"start: {'▒' * 12}\n") == 2
 
 
 def test_a_terminal_is_prompted_until_ctrl_d(sums):
     leader, follower = pty.openpty()
-    fcntl.ioctl(follower, termios.TIOCSWINSZ, b"\x18\x00\x64\x00\x00\x00\x00\x00")
     process = subprocess.Popen(
         [sys.executable, "-m", "remask.infra.cli", "chat", "--checkpoint", sums, "--max-steps=3"],
         stdin=follower, stdout=follower, stderr=follower, start_new_session=True,
@@ -142,24 +138,26 @@ def test_a_terminal_is_prompted_until_ctrl_d(sums):
     )  # fmt: skip
     os.close(follower)
     try:
-        read_until(leader, b"> ")
+        assert b"every message is a prompt of its own" in read_until(leader, b"> ")
         os.write(leader, b"\x03")  # Ctrl-C at the prompt is a hint, not the end
         read_until(leader, b"Ctrl-D ends")
         os.write(leader, f"{PROMPT}\n".encode())
-        assert b"forward passes" in read_until(leader, b"> ")
+        read_until(leader, b"forward passes", b"> ")
         os.write(leader, b"\x04")
         assert process.wait(60) == 0
     finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGKILL)
+        process.kill()
+        process.wait()
         os.close(leader)
 
 
-def read_until(descriptor, text):
-    """What a terminal shows up to and including some text."""
-    seen = b""
-    while text not in seen:
-        seen += os.read(descriptor, 4096)
+def read_until(descriptor, *texts):
+    """What a terminal shows up to some texts, one after another."""
+    seen, at = b"", 0
+    for text in texts:
+        while text not in seen[at:]:
+            seen += os.read(descriptor, 4096)
+        at = seen.index(text, at) + len(text)
     return seen
 
 

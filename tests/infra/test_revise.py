@@ -2,9 +2,6 @@
 
 import io
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -119,7 +116,9 @@ def test_json_is_the_record(sums, capsys):
     assert printed.err == ""
 
 
-def test_files_and_standard_input_hold_many_and_each_is_as_if_alone(sums, capsys, tmp_path):
+def test_files_and_standard_input_hold_many_and_each_is_as_if_alone(
+    sums, capsys, tmp_path, monkeypatch
+):
     requests = [{"prompt": PROMPT, "draft": DRAFT}, {"prompt": "1+1-1:"}, {"prompt": "9-4-4:"}]
     lines = "".join(f"{json.dumps(x)}\n\n" for x in requests)
     (tmp_path / "x.jsonl").write_text(lines)
@@ -127,11 +126,8 @@ def test_files_and_standard_input_hold_many_and_each_is_as_if_alone(sums, capsys
     printed = revised(capsys, *command, str(tmp_path / "x.jsonl"))
     expected = [record_of(sums, x, policy="remdm", max_steps=5).to_json() for x in requests]
     assert [json.loads(line) for line in printed.out.splitlines()] == expected
-    again = subprocess.run(
-        [sys.executable, "-m", "remask.infra.cli", "revise", *command],
-        input=lines, capture_output=True, text=True, env=os.environ | {"PYTHONUTF8": "1"},
-    )  # fmt: skip
-    assert again.stdout == printed.out
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines.encode())))
+    assert revised(capsys, *command).out == printed.out
     plain = revised(capsys, *command[:-1], str(tmp_path / "x.jsonl"))
     assert plain.out.splitlines() == [x["result"] for x in expected]
     assert plain.err == ""

@@ -24,7 +24,8 @@ from remask.training.world import TrainingError
 from tests.training.runs import MODEL, log_lines, wait_for
 
 SURFACE = {
-    "build", "evaluate", "load", "open_manifest", "read_rows", "report", "revise", "states", "train"
+    "build", "evaluate", "load", "open_manifest", "open_reviser", "read_rows", "report", "revise",
+    "states", "train",
 }  # fmt: skip
 HEAVY = ("torch", "ray", "deepspeed", "polars", "pyarrow", "numpy", "transformers")
 LAZY = f"""
