@@ -28,7 +28,7 @@ SIGNS = {"remask": "-", "reveal": "+"}
 
 def show_text(console: Console, record: Record) -> None:
     """Print the steps of a response under each other."""
-    console.print(Text(record.prompt if record.prompt.isprintable() else visible(record.prompt)))
+    console.print(Text("\n".join(map(visible, record.prompt.split("\n")))))
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, style="dim")
     table.add_column(overflow="fold")

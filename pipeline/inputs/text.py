@@ -84,6 +84,10 @@ class TextReader:
         if not prompt.strip():
             raise ValueError("the prompt is empty; say what the model should answer")
         notes = self._check_readable(prompt, "prompt")
+        if len(self._fields) != 1:
+            notes.append(
+                f"the template has {len(self._fields)} fields, so the prompt is used as is"
+            )
         ids = self.tokenizer.encode_prompt(self._fill_template(prompt), chat=self.inputs.chat)
         return self._start(ids, prompt, request.get("draft"), request.get("length"), notes)
 
@@ -190,10 +194,16 @@ class TextReader:
             ids += self.tokenizer.encode(part) if part else []
         return ids
 
-    def _fill_template(self, prompt: str) -> str:
+    @functools.cached_property
+    def _fields(self) -> set[str]:
+        """The fields that the prompt's template names."""
         parts = template_parts(self.inputs.prompt)
-        if len({name for _, name in parts if name is not None}) != 1:
+        return {name for _, name in parts if name is not None}
+
+    def _fill_template(self, prompt: str) -> str:
+        if len(self._fields) != 1:
             return prompt
+        parts = template_parts(self.inputs.prompt)
         return "".join(text + ("" if name is None else prompt) for text, name in parts)
 
     def _check_readable(self, text: str, what: str) -> list[str]:

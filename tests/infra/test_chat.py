@@ -155,9 +155,9 @@ def read_until(descriptor, *texts):
     """What a terminal shows up to some texts, one after another."""
     seen, at = b"", 0
     for text in texts:
-        while (found := seen.find(text, at)) < 0:
+        while text not in seen[at:]:
             seen += os.read(descriptor, 4096)
-        at = found + len(text)
+        at = seen.index(text, at) + len(text)
     return seen
 
 

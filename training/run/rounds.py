@@ -89,7 +89,7 @@ def publish_model(folder: RunFolder, recipe: TrainRecipe, number: int) -> None:
     partial = target.with_name(f".{target.name}")
     shutil.rmtree(partial, ignore_errors=True)
     shutil.copytree(newest.path / "model", partial)
-    for path in (*partial.iterdir(), partial):
+    for path in (*partial.rglob("*"), partial):
         flush(path)
     partial.rename(target)
     flush(target.parent)

@@ -191,7 +191,9 @@ def test_a_template_of_several_fields_leaves_the_prompt_as_it_is(letters):
     text = one.tokenizer.inner.decode(one.start({"prompt": "hi", "length": 1}).tokens[1:-1])
     assert text == "Q: hi hi"
     two = reader(letters, 64, prompt="{context} {question}", append_eos=False)
-    assert two.start({"prompt": "hi", "length": 1}).tokens.tolist() == [BOS, *map(ord, "hi"), MASK]
+    start = two.start({"prompt": "hi", "length": 1})
+    assert start.tokens.tolist() == [BOS, *map(ord, "hi"), MASK]
+    assert start.notes == ("the template has 2 fields, so the prompt is used as is",)
 
 
 def test_a_published_folder_is_a_text_model_with_its_chat_template(tmp_path):
