@@ -14,7 +14,7 @@ import yaml
 from remask.infra.run import RunRecipe, find_recipes
 from remask.infra.text_data import TextFacts, read_facts
 from remask.infra.text_sizes import Machine, Sizes, choose_sizes, this_machine
-from remask.pipeline.runtime.data_files import is_data_file
+from remask.pipeline.runtime.data_files import FORMATS, is_data_file
 from remask.pipeline.runtime.recipes import load_recipe
 
 TEMPLATE = """\
@@ -175,8 +175,10 @@ def new_text_recipe(
         ValueError: The data or the tokenizer cannot be used, or the file exists.
     """
     data, tokenizer = os.fspath(data), os.fspath(tokenizer)
-    if is_data_file(data) and "://" not in data and not Path(data).is_file():
+    if is_data_file(data) and "://" not in data and not os.path.isfile(data):
         raise ValueError(f"there is no file {data}")
+    if os.path.isfile(data) and not is_data_file(data):
+        raise ValueError(f"{data} must end in one of {', '.join(FORMATS)}, whose format it has")
     name = "".join(x if x.isalnum() or x in "-_" else "-" for x in Path(data).stem) or "text"
     target = Path(f"{name}.yaml" if file is None else file)
     _check_target(target)
@@ -299,8 +301,8 @@ def _tokenizer_note(facts: TextFacts) -> str:
 
 def _length_note(facts: TextFacts, sizes: Sizes) -> str:
     quantiles = [round(float(x)) for x in facts.tokens_at(0.5, 0.9, 1.0)]
-    note = "tokens of a row: half have up to {}, nine in ten up to {}, all up to {}"
-    note = note.format(*quantiles)
+    note = "tokens of a row: half have up to {}, nine in ten up to {}, the longest {}"
+    note = note.format(*quantiles) if len(set(quantiles)) > 1 else "tokens of a row"
     if sizes.left_out_share:
         note += f"; {sizes.left_out_share:.1%} of the rows are longer and left out"
     return note
@@ -323,8 +325,8 @@ def _path(path: str) -> str:
     Raises:
         ValueError: It has characters that would have to be quoted in different ways.
     """
-    if not all(x.isalnum() or x in "/._-+~@:" for x in path) or path.endswith(":"):
+    if not all(x.isalnum() or x in "/._-+~@" for x in path) or path[:1] in ("", "-"):
         raise ValueError(
-            f"the output folder may have letters, digits and / . _ - + ~ @ : only, got {path!r}"
+            f"the output folder may have letters, digits and / . _ - + ~ @ only, got {path!r}"
         )
     return path

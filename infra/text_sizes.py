@@ -45,7 +45,8 @@ class Machine:
         return SPEED[kind] * (self.gpus or self.cores)
 
     def __str__(self) -> str:
-        what = f"{self.gpus} GPUs" if self.gpus else f"{self.cores} cores without a GPU"
+        count, unit = (self.gpus, "GPU") if self.gpus else (self.cores, "core")
+        what = f"{count} {unit}{'s' * (count > 1)}{'' if self.gpus else ' without a GPU'}"
         return f"{what}, {self.memory / 1e9:.0f} GB of memory"
 
 

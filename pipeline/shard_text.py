@@ -46,7 +46,12 @@ def find_tokenizer(uri: str) -> TextTokenizer | None:
         for name in TOKENIZER:
             if name in names:
                 Path(folder, name).write_bytes(storage.read(f"{INPUTS}/{name}"))
-        return TextTokenizer(folder, mask_token=description["source"].get("mask_token"))
+        mask = description["source"].get("mask_token")
+        try:
+            return TextTokenizer(folder, mask_token=mask if isinstance(mask, str) else None)
+        except ValueError as error:
+            reason = str(error).replace(folder, storage.path(INPUTS))
+            raise ValueError(f"{reason}; or name another one with --tokenizer") from error
 
 
 def text_lines(row: Row, tokenizer: TextTokenizer) -> Iterator[Text]:

@@ -205,6 +205,9 @@ LONG = [{"prompt": f"{i:4000}", "response": "b"} for i in range(9)]
         (make_sums(9), {"prompt": "{q}", "response": "{answer}"}, r"row 1 does not fit a template"),
         (make_sums(9), {"prompt": "{question}"}, "give both --prompt and --response"),
         (make_sums(9), {"output": "a b"}, "the output folder may have letters, digits and"),
+        (make_sums(9), {"output": "s3://bucket/a"}, "the output folder may have letters, digits"),
+        (make_sums(9), {"output": ""}, "the output folder may have letters, digits and"),
+        (make_sums(9), {"data": "tokenizer.txt"}, "tokenizer.txt must end in one of .jsonl, .json"),
         (make_sums(9), {"file": "no/such/a.yaml"}, "there is no folder no/such"),
         (make_sums(9), {"tokenizer": "./none"}, "cannot load tokenizer ./none: there is no such"),
         (make_sums(9), {"tokenizer": "sums.jsonl"}, "it is a file; pass the folder"),
@@ -218,6 +221,7 @@ def test_bad_input_gets_a_line_and_leaves_nothing(here, tokenizer, content, argu
         (here / "sums.jsonl").write_bytes(content)
     elif content is not None:
         write_rows(here / "sums.jsonl", *content)
+    (here / "tokenizer.txt").write_text("33 + 65 = 98")
     given = {"data": "sums.jsonl", "tokenizer": tokenizer, "machine": LAPTOP} | arguments
     with pytest.raises(ValueError, match=message) as caught:
         new_text_recipe(**given)

@@ -117,6 +117,18 @@ def test_show_finds_the_tokenizer_that_the_data_set_keeps(data, codec, capsys):
     assert show(data, capsys)[2:] == show(data, capsys, "--tokenizer", codec.name)[2:]
 
 
+def test_a_damaged_tokenizer_of_a_data_set_is_named(data, codec, capsys):
+    inputs = Path(data, "inputs")
+    codec.inner.save_pretrained(inputs)
+    (inputs / "inputs.json").write_text('{"source": {"kind": "text", "mask_token": []}}')
+    (inputs / "tokenizer.json").write_text("{")
+    with pytest.raises(SystemExit, match="2"):
+        show(data, capsys)
+    error = capsys.readouterr().err
+    assert f"cannot load tokenizer {data}/inputs: " in error
+    assert error.endswith("; or name another one with --tokenizer\n")
+
+
 @pytest.mark.parametrize(
     "text", ["{", "[]", "5", '{"source": 1}', '{"source": {"kind": "sudoku"}}']
 )
