@@ -27,7 +27,7 @@ class Options:
     """Spread the reveals over this share of the steps. Without it the printed rule reveals at once
     what the start leaves open; a text or picture that starts from MASKs alone takes half of the
     steps."""
-    max_steps: Annotated[int | None, Range("[1, 2^15]")] = None
+    max_steps: Annotated[int | None, Range("[1, inf)")] = None
     """Limit of steps, not counting a closing one. Defaults to the tuned limit, or else to 32."""
     seed: Annotated[int, Range("[0, 2^63)")] = 0
 

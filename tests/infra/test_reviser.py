@@ -301,7 +301,7 @@ def test_a_model_that_takes_boards_by_inputs_json_alone(tmp_path):
         ({"policy": "remdm", "pace": 0.5}, "pace is a setting of policy revision"),
         ({"margin": math.nan}, "margin must be a finite number"),
         ({"pace": 0.0}, "pace must lie in"),
-        ({"max_steps": 0}, "max_steps must lie in"),
+        ({"max_steps": 0}, "max_steps must be at least 1, got 0"),
         ({"seed": -1}, "seed must lie in"),
     ],
 )

@@ -386,6 +386,7 @@ def test_lora_is_saved_as_an_adapter_and_merges(runs, tmp_path):
         "adapter.json",
         "adapter_config.json",
         "adapter_model.safetensors",
+        "inputs.json",
     }
     adapted, base = load(output), load(folder / "base")
     assert has_adapter(adapted)
