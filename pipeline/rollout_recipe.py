@@ -12,9 +12,6 @@ from remask.pipeline.format.rows import MAX_SEGMENTS
 from remask.pipeline.recipe import ShardsRecipe, StageRun
 from remask.pipeline.runtime.places import PLACE
 
-PACES = ("reveal_within", "reveal_threshold")
-"""Fields of `DecodeSpread` that set how fast a decode reveals; a row draws one value of the two."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class DecodeSpread:
@@ -24,9 +21,6 @@ class DecodeSpread:
     """Maximum number of steps of a decode, not counting the closing one."""
     reveal_within: Annotated[tuple[float, ...], Range("(0, 1]")] = (0.3, 0.5, 0.8)
     """Share of the steps over which the reveals are spread."""
-    reveal_threshold: Annotated[tuple[float, ...], Range("(0, 1]")] = ()
-    """Further paces, drawn together with `reveal_within`: each step reveals the positions whose
-    candidate has at least this probability, and always the most confident one."""
     margin: Annotated[tuple[float, ...], Range("(-inf, inf)", "it is a number of nats")] = (
         0.0,
         -1.0,
@@ -41,21 +35,8 @@ class DecodeSpread:
     def __post_init__(self) -> None:
         check_fields(self, "decoders.")
         for spread in fields(self):
-            if spread.name not in PACES and getattr(self, spread.name) == ():
+            if getattr(self, spread.name) == ():
                 raise ValueError(f"decoders.{spread.name} must have a value to draw, got none")
-        if not self.paces:
-            raise ValueError(
-                "decoders.reveal_within and decoders.reveal_threshold must have a value to draw "
-                "between them, got none"
-            )
-
-    @property
-    def paces(self) -> list[RevisionPolicy]:
-        """The rule at every pace of revealing."""
-        return [
-            *(RevisionPolicy(reveal_within=share) for share in self.reveal_within),
-            *(RevisionPolicy(reveal_threshold=least) for least in self.reveal_threshold),
-        ]
 
     @property
     def horizon(self) -> int:
@@ -67,15 +48,15 @@ class DecodeSpread:
         return [
             (
                 steps,
-                replace(
-                    pace,
+                RevisionPolicy(
+                    reveal_within=reveal_within,
                     margin=margin,
                     patience=self.patience,
                     sampling=Sampling(temperature=temperature),
                 ),
             )
-            for steps, pace, margin, temperature in itertools.product(
-                self.steps, self.paces, self.margin, self.temperature
+            for steps, reveal_within, margin, temperature in itertools.product(
+                self.steps, self.reveal_within, self.margin, self.temperature
             )
         ]
 

@@ -38,9 +38,7 @@ from tests.pipeline.test_build import Killed, files
 from tests.text_folders import lively, write_llada, write_rows
 from tests.training.runs import run_together, write_recipe
 
-SPREAD = DecodeSpread(
-    steps=(2, 5), reveal_threshold=(0.4,), margin=(0.0, -3.0), temperature=(0.0, 0.7)
-)
+SPREAD = DecodeSpread(steps=(2, 5), margin=(0.0, -3.0), temperature=(0.0, 0.7))
 HERE = RolloutRun(workers=0)
 BOARD = "1234341221434321"
 
@@ -98,22 +96,22 @@ def decoded_alone(recipe, mask_id):
     plan = Plan(*plan_facts(recipe))
     backbone = load(recipe.checkpoint, history=trained_history(recipe.checkpoint))
     spread = recipe.decoders
-    paces = [{"reveal_within": x} for x in spread.reveal_within]
-    paces += [{"reveal_threshold": x} for x in spread.reveal_threshold]
-    settings = list(itertools.product(spread.steps, paces, spread.margin, spread.temperature))
+    settings = list(
+        itertools.product(spread.steps, spread.reveal_within, spread.margin, spread.temperature)
+    )
     for unit in shard_units(recipe):
         rows = list(read_rows(f"{recipe.output}/shards/{unit.name}.parquet"))
         rng = unit_rng(plan, ROLLOUT_STAGE, unit.examples, unit.replica)
         chosen, moment = rng.integers(len(settings), size=len(rows)), rng.random(len(rows))
         seed = int(rng.integers(1 << 63))
         for i, row in enumerate(rows):
-            steps, pace, margin, temperature = settings[chosen[i]]
+            steps, reveal_within, margin, temperature = settings[chosen[i]]
             decode = revise(
                 backbone,
                 torch.tensor(np.where(row.editable, mask_id, row.target)[None].astype(np.int64)),
                 torch.tensor(row.editable[None]),
                 policy=RevisionPolicy(
-                    **pace,
+                    reveal_within=reveal_within,
                     margin=margin,
                     patience=spread.patience,
                     sampling=Sampling(temperature=temperature),
@@ -280,11 +278,6 @@ def test_a_checkpoint_of_another_vocabulary_is_refused(toy, tmp_path):
     [
         ({"decoders__margin": []}, "decoders.margin must have a value to draw, got none"),
         ({"decoders__steps": [3, 0]}, r"decoders.steps must lie in \[1, 2\^15\], got 0"),
-        (
-            {"decoders__reveal_within": []},
-            "decoders.reveal_within and decoders.reveal_threshold must have a value to draw",
-        ),
-        ({"decoders__reveal_threshold": [0.0]}, r"reveal_threshold must lie in \(0, 1\], got 0"),
         ({"decoders__reveal_within": [1.5]}, r"reveal_within must lie in \(0, 1\], got 1.5"),
         ({"decoders__temperature": [-1.0]}, "decoders.temperature must be 0 or more, got -1.0"),
         ({"max_segments": 1}, r"max_segments must lie in \[2, 256\], got 1"),
