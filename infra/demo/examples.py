@@ -41,15 +41,12 @@ SMALL_BOARDS = {
     "A small board from nothing": {"board": "0" * 16},
 }
 SUMS = {
-    "Running sums with a slip": {
-        "prompt": "5+3-2+4-1+2-3:",
-        "draft": "5+3=8;8-2=5;5+4=9;9-1=8;8+2=9;9-3=6",
-    },
+    "Running sums with a slip": {"prompt": "8+3-4+2:", "draft": "8+3=9;9-4=6;6+2=8"},
     "Running sums with two slips": {
-        "prompt": "7-4+3-1+2-2+1:",
-        "draft": "7-4=3;3+3=7;7-1=6;6+2=8;8-2=5;5+1=6",
+        "prompt": "7-4+3-1+2:",
+        "draft": "7-4=3;3+3=7;7-1=6;6+2=9",
     },
-    "Running sums from nothing": {"prompt": "6+2-3-1+4-2+1:"},
+    "Running sums from nothing": {"prompt": "6+2-3-1+4:"},
 }
 PICTURES = {
     "A loudspeaker to recolour": ("loudspeaker.png", "make the loudspeaker blue"),
