@@ -94,6 +94,7 @@ class HeadlineConfig:
     """The figure that opens the report: did revision help?"""
 
     suite: str
+    """Name of the suite whose figure it is."""
     metric: str | None = None
     """Defaults to the suite's main figure."""
     rows: tuple[RowConfig, ...] = ()

@@ -59,6 +59,7 @@ class OwnTextSuite(GenerationSuite):
     response: str | None = None
     """The build's template of the response. Defaults to `answer`."""
     held_out_share: Annotated[float, Range("(0, 1)")] = 0.05
+    """The build's share of held-out rows."""
     max_length: Annotated[int | None, Range("[2, inf)")] = None
     """Leave out rows whose prompt and response have more tokens, as a build does. Defaults to
     leaving out none."""

@@ -100,7 +100,8 @@ def find_recipe(kind: type, name: str | os.PathLike[str], beside: Path | None = 
     candidates = [path]
     if beside is not None:
         candidates.append(beside / path)
-    if path.parent in (Path(), Path(folder.parent.name, folder.name)):
+    is_bare = path.parent in (Path(), Path(folder.parent.name, folder.name))
+    if is_bare and split_section(path)[1] is None:
         candidates.append(folder / f"{path.name.removesuffix(SUFFIX)}{SUFFIX}")
     return next((x for x in candidates if _is_file(split_section(x)[0])), path)
 

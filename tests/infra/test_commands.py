@@ -74,7 +74,7 @@ def test_help_lists_the_verbs_with_examples(capsys):
     main(["--help"])
     out = capsys.readouterr().out
     assert "remask doctor" in out
-    assert "remask revise --checkpoint" in out
+    assert "remask push RUN OWNER/NAME" in out
     for verb in VERBS:
         assert f"remask {verb}" in out
     for verb in VERBS:
