@@ -17,8 +17,8 @@ from remask.pipeline.runtime.plain_yaml import read_yaml
 
 VERBS = list(recipe_kinds())
 FREE = {"engine.deepspeed", "rounds.rollout", "model.settings", "recipes"}
-"""Sections that others define: DeepSpeed's config, a rollout recipe, transformers' config, recipes of
-a run's stages."""
+"""Sections that others define: DeepSpeed's config, a rollout recipe, transformers' config, recipes
+of a run's stages."""
 
 SHARES = {"trajectories.rules"}
 """Numbers by name."""
