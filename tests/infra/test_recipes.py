@@ -9,7 +9,7 @@ from remask.evaluation.suites.text_suite import TextSuite
 from remask.infra.run import RunRecipe, find_recipes, with_overrides
 from remask.pipeline.recipe import BuildRecipe
 from remask.pipeline.rollout_recipe import RolloutRecipe
-from remask.pipeline.runtime.recipes import load_recipe
+from remask.pipeline.runtime.recipes import load_recipe, split_section
 from remask.training.recipe import TrainRecipe
 from remask.training.vq import VQRecipe
 from tests.places import ROOT
@@ -21,13 +21,15 @@ KEYS = ("suites", "checkpoints", "decoders")
 def test_stages_of_a_run_are_commands_with_recipes_that_fit(path, tmp_path, monkeypatch):
     """From any folder: the stages' recipes are packaged too."""
     monkeypatch.chdir(tmp_path)
-    commands = with_overrides(load_recipe(RunRecipe, path, []).stages, [])
+    run = load_recipe(RunRecipe, path, [])
+    own = {name: f"{path}:{name}" for name in run.recipes}
+    commands = with_overrides(run.stages, [], own)
     made = set()
-    for (verb, *arguments), recipe in zip(*find_recipes(commands, path.parent), strict=True):
+    for (verb, *arguments), recipe in zip(*find_recipes(commands, path.parent, own), strict=True):
         if verb == "report":
             assert set(arguments) <= made
             continue
-        assert Path(arguments[0]) in ROOT.glob("*/recipes/*.yaml")
+        assert split_section(Path(arguments[0]))[0] in ROOT.glob("*/recipes/*.yaml")
         made.add(recipe.output)
         if verb == "train":
             assert {x.uri for x in recipe.shard_sets} <= made
