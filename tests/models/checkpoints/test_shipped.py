@@ -18,10 +18,11 @@ def test_the_sudoku_model_loads_by_name_from_anywhere(tmp_path, monkeypatch):
     assert outline("sudoku").config == model.config
 
 
-def test_it_is_small_and_says_how_it_was_made():
-    folder = SHIPPED / "sudoku"
-    assert sum(x.stat().st_size for x in folder.iterdir()) <= 4_000_000
-    assert "remask run infra/recipes/sudoku9.yaml" in (folder / "README.md").read_text()
+@pytest.mark.parametrize(("name", "recipe"), [("sudoku", "sudoku9"), ("sums", "sums_shipped")])
+def test_a_model_is_small_and_says_how_it_was_made(name, recipe):
+    folder = SHIPPED / name
+    assert sum(x.stat().st_size for x in folder.iterdir()) <= 6_000_000
+    assert f"remask run infra/recipes/{recipe}.yaml" in (folder / "README.md").read_text()
 
 
 def test_a_folder_of_that_name_goes_first(tmp_path, monkeypatch):
@@ -33,7 +34,9 @@ def test_a_folder_of_that_name_goes_first(tmp_path, monkeypatch):
 
 
 def test_other_names_are_told_what_there_is():
-    with pytest.raises(CheckpointError, match=r"no checkpoint folder at chess; .* \['sudoku'\]"):
+    with pytest.raises(
+        CheckpointError, match=r"no checkpoint folder at chess; .* \['sudoku', 'sums'\]"
+    ):
         load("chess")
     assert not is_shipped("")
     assert not is_shipped("../sudoku")
