@@ -1,7 +1,7 @@
 """A recipe for one's own text, from a file of it to a report: sizes fitted, every choice explained.
 
-The recipe builds shards, trains a base model and then a reviser, half of whose rows are its own
-decodes, and evaluates both on held-out rows.
+The recipe builds shards, trains a base model, builds rows with mistakes that the base finds likely,
+trains a reviser on them and on its own decodes, half and half, and evaluates both.
 """
 
 import os
@@ -28,6 +28,7 @@ TEMPLATE = """\
 stages:
   - build data
   - train base
+  - build mistakes
   - train reviser
   - eval scores
   - report {output}/eval
@@ -47,11 +48,7 @@ recipes:
       max_length: &max_length {max_length}  # {length_note}
       # Rows are filled up with end tokens to a multiple of this: so a model learns where to end.
       eos_bucket: {eos_bucket}
-    trajectories:
-      horizon: 6
-      noisy_rate: [0.0, 1.0]
-      rules: {{wrong: 0.5, mask: 0.5}}
-      blank_share: 0.5  # rows that start blank, so that the model can also write from nothing
+    trajectories: {{noisy_rate: [0.0, 1.0]}}  # the base draws masks of its own
     examples_per_shard: {examples_per_shard}
     run: {run}
   # A model that fills in masks, from random weights.
@@ -68,10 +65,30 @@ recipes:
     engine: {{precision: {precision}}}
     save: {{every: {base_steps}}}
     held_out: {{every: 0}}
-  # The base learns to revise: half of every batch are the trajectories built above, and half are
-  # its own decodes, made anew every round, with its own mistakes in its own past.
+  # The same rows with mistakes in them, which the base finds likely: wrong, then MASK, then right.
+  mistakes:
+    output: {output}/mistakes
+    cache: {output}/cache
+    source: *source
+    replicas: {replicas}  # of every row, each with other mistakes
+    trajectories:
+      horizon: 6
+      noisy_rate: [0.0, 1.0]
+      rules: {{wrong: 0.5, mask: 0.5}}
+      blank_share: 0.5  # rows that start blank, so that the model can also write from nothing
+    proposal:
+      kind: top_k
+      backbone: {output}/base/model
+      k: 8
+      candidates: uniform
+      mode: masked
+      mask_rate: 0.5
+    examples_per_shard: {examples_per_shard}
+    run: {probe_run}
+  # The base learns to revise: half of every batch are those mistakes, and half are its own decodes,
+  # made anew every round, with its own mistakes in its own past.
   reviser:
-    shards: {output}/data
+    shards: {output}/mistakes
     rounds:
       share: 0.5
       every: {every}
@@ -215,6 +232,7 @@ def write_recipe(facts: TextFacts, sizes: Sizes, machine: Machine, names: dict[s
     num_held_out = facts.rows * facts.held_out_share
     is_small = facts.rows <= 50_000
     gpus = bool(machine.gpus)
+    run = "{workers: 0}  # in one process, without Ray" if is_small else "{}"
     return TEMPLATE.format(
         data_name=_one_line(names["data"]),
         rows=facts.rows,
@@ -235,7 +253,9 @@ def write_recipe(facts: TextFacts, sizes: Sizes, machine: Machine, names: dict[s
         length_note=_length_note(facts, sizes),
         eos_bucket=sizes.eos_bucket,
         examples_per_shard=EXAMPLES_PER_SHARD,
-        run="{workers: 0}  # in one process, without Ray" if is_small else "{}",
+        run=run,
+        probe_run="{workers: 0, gpus_per_probe: 1}" if gpus else run,
+        replicas=sizes.replicas,
         sizes="tiny, small, base, large, 8b",
         size=sizes.size,
         positions=-(-(sizes.max_length + sizes.gen_length) // 64) * 64,

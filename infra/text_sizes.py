@@ -19,6 +19,7 @@ SPEED = {"cpu": 20e9, "cpu with bf16": 35e9, "gpu": 2e13}
 BASE_S, REVISER_S = 240, 180
 """Seconds that the two training stages may take."""
 BATCH_TOKENS = {"cpu": 4096, "gpu": 16384}
+MAX_REPLICAS = 64
 ROUNDS = 10
 """Rounds of own decodes."""
 
@@ -76,6 +77,8 @@ class Sizes:
     base_steps: int
     steps: int
     """Steps of the reviser."""
+    replicas: int
+    """Rows with mistakes that are made of each row."""
     every: int
     """Steps of a round."""
     decodes: int
@@ -129,6 +132,7 @@ def choose_sizes(facts: TextFacts, machine: Machine) -> Sizes:
         batch_size=batch_size,
         base_steps=base_steps,
         steps=every * ROUNDS,
+        replicas=int(np.clip(math.ceil(every * ROUNDS * batch_size / 2 / rows), 1, MAX_REPLICAS)),
         every=every,
         decodes=decodes,
         shards=shards,

@@ -183,7 +183,8 @@ def environment(ranks: int) -> dict[str, str]:
     variables = os.environ | {COMMAND: str(os.getpid())}
     if not torch.cuda.is_available():
         variables.setdefault("DS_ACCELERATOR", "cpu")
-        variables.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
+        cores = len(os.sched_getaffinity(0))  # fewer than the machine's where they are assigned
+        variables.setdefault("OMP_NUM_THREADS", str(max(1, cores // ranks)))
     return variables
 
 

@@ -89,7 +89,7 @@ def _of_text(source: TextSource) -> tuple[Inputs, Files]:
     values["max_length"] = min(source.max_length, MAX_LENGTH)
     values["eos_bucket"] = min(source.eos_bucket, MAX_LENGTH) if source.eos_bucket else None
     inputs = TextInputs(**values)
-    return inputs, saved_files(load_tokenizer(source.tokenizer, source.mask_token).inner)
+    return inputs, saved_files(source.read_tokenizer().inner)
 
 
 def _of_edits(source: ImageEditSource) -> tuple[Inputs, Files]:
@@ -107,7 +107,7 @@ def _of_edits(source: ImageEditSource) -> tuple[Inputs, Files]:
     )
     files = {f"{IMAGES}/{x.name}": x.read_bytes() for x in tokenizer_files(source.tokenizer)}
     if isinstance(source.text, PublishedText):
-        files |= saved_files(load_tokenizer(source.text.tokenizer).inner)
+        files |= saved_files(load_tokenizer(source.text.tokenizer, adds="nothing").inner)
     return inputs, files
 
 

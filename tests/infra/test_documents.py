@@ -155,7 +155,9 @@ def check_recipe(verb, arguments):
     elif verb == "run":
         kind = recipe_kinds()["run"]
         path = find_recipe(kind, name)
-        find_recipes(with_overrides(load_recipe(kind, path, []).stages, overrides), path.parent)
+        run = load_recipe(kind, path, [])
+        own = {name: f"{path}:{name}" for name in run.recipes}
+        find_recipes(with_overrides(run.stages, overrides, own), path.parent, own)
     else:
         load_recipe(recipe_kinds()[verb], name, overrides)
 

@@ -62,6 +62,7 @@ def test_a_recipe_goes_from_the_data_to_a_report(here, tokenizer, capsys):
     assert capsys.readouterr().out.splitlines() == [
         "remask build sums.yaml:data",
         "remask train sums.yaml:base",
+        "remask build sums.yaml:mistakes",
         "remask train sums.yaml:reviser",
         "remask eval sums.yaml:scores",
         "remask report runs/sums/eval",
@@ -75,6 +76,11 @@ def test_a_recipe_goes_from_the_data_to_a_report(here, tokenizer, capsys):
     assert (backbone.vocab_size, backbone.mask_id) == (258, 256)
     assert backbone.max_length >= 20 + 4
     save(backbone, base.output + "/model")
+    mistakes = remask.build("sums.yaml:mistakes").collect()
+    assert mistakes["proposal"].unique().to_list() == ["top_k"]
+    assert mistakes["tokenizer"].unique().to_list() == shards["tokenizer"].unique().to_list()
+    assert len(list((here / "runs/sums/cache/examples").iterdir())) == 1  # both builds share it
+    assert mistakes["rows"].sum() > 2 * 300
     assert make_plan(reviser, ALONE).horizon >= 6
     backbone.history = HistoryConfig(norm="rms", decay=0.5)
     save(backbone, reviser.output + "/model")
