@@ -27,4 +27,4 @@ def test_shapes_go_from_nothing_to_a_report(tmp_path):
     runs = scores.filter(metric="coverage").select("checkpoint", "decoder").rows()
     assert sorted(runs) == [("base", "fill"), ("rm", "rm"), ("sft", "fill")]
     page = (folder / "report.html").read_text()
-    assert 'id="gallery"' in page
+    assert 'class="edits"' in page

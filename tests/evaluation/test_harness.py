@@ -98,7 +98,7 @@ def test_mistakes_are_named(model, tmp_path):
     with pytest.raises(ValueError, match="batch_size must be a number, got 'auto'"):
         model(batch_size="auto")
     maskless = write_text_tokenizer(tmp_path / "maskless", mask=False)
-    with pytest.raises(ValueError, match="maskless has no mask token"):
+    with pytest.raises(ValueError, match="maskless has no MASK"):
         model(tokenizer=maskless)
     with pytest.raises(ValueError, match="'x+': a prompt of 90 tokens leaves room for 6 in"):
         model(gen_length=12).generate_until([asked("x" * 90)])

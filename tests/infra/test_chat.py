@@ -4,6 +4,7 @@ import fcntl
 import io
 import os
 import pty
+import select
 import subprocess
 import sys
 import termios
@@ -128,6 +129,7 @@ def test_lines_come_from_a_pipe(sums, capsys, monkeypatch):
     assert printed.err.count(f"start: {'▒' * 12}\n") == 2
 
 
+@pytest.mark.slow
 def test_a_terminal_is_prompted_until_ctrl_d(sums):
     leader, follower = pty.openpty()
     process = subprocess.Popen(
@@ -140,7 +142,7 @@ def test_a_terminal_is_prompted_until_ctrl_d(sums):
     try:
         assert b"every message is a prompt of its own" in read_until(leader, b"> ")
         os.write(leader, b"\x03")  # Ctrl-C at the prompt is a hint, not the end
-        read_until(leader, b"Ctrl-D ends")
+        read_until(leader, b"Ctrl-D ends", b"> ")
         os.write(leader, f"{PROMPT}\n".encode())
         read_until(leader, b"forward passes", b"> ")
         os.write(leader, b"\x04")
@@ -151,11 +153,17 @@ def test_a_terminal_is_prompted_until_ctrl_d(sums):
         os.close(leader)
 
 
+SILENCE_S = 120
+"""A terminal that shows nothing for so long has stopped."""
+
+
 def read_until(descriptor, *texts):
     """What a terminal shows up to some texts, one after another."""
     seen, at = b"", 0
     for text in texts:
         while text not in seen[at:]:
+            ready, _, _ = select.select([descriptor], [], [], SILENCE_S)
+            assert ready, f"{text!r} never came after {seen!r}"
             seen += os.read(descriptor, 4096)
         at = seen.index(text, at) + len(text)
     return seen

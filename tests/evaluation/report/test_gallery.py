@@ -26,7 +26,6 @@ from tests.evaluation.folders import entry, frame, make_folder, sample, score
 from tests.evaluation.report.test_report import (
     HOSTILE,
     Elements,
-    browser,  # noqa: F401
     open_report,  # noqa: F401
     refused,
     status,

@@ -56,7 +56,7 @@ def starts(picture: bytes) -> tuple[dict[str, Any], ...]:
 
 
 def make(rng: Random) -> Case:
-    """A request with another value, picture or bytes."""
+    """A request with another value, picture or bytes, or a sound one."""
     _, picture = opened()
     notes: list[str] = []
     is_damaged = rng.random() < 0.15
@@ -64,10 +64,11 @@ def make(rng: Random) -> Case:
         picture, notes = mutate_bytes(picture, rng)
     request = {**rng.choice(starts(picture)[2 if is_damaged else 0 :]), "options": OPTIONS}
     body = to_json(request)
-    if not is_damaged and rng.random() < 0.8:
+    change = rng.random()
+    if not is_damaged and change < 0.7:
         changed, notes = mutate_value(request, rng)
         body = to_json(changed)
-    elif not is_damaged:
+    elif not is_damaged and change < 0.85:
         body, notes = mutate_bytes(body, rng)
     return Case({FILE: body}, notes=tuple(notes))
 

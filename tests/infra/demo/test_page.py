@@ -237,7 +237,7 @@ def test_text_flows_with_its_masks(open_page):
     assert (request["prompt"], request["draft"], request["length"]) == ("what?", "say ▒ it", 9)
     assert page.inner_text("#given-a") == "what?"
     cells = page.locator("#view-a .flow .cell")
-    assert cells.all_inner_texts()[:6] == ["s", "a", "y", "␣", "·", "␣"]
+    assert cells.all_inner_texts()[:6] == ["s", "a", "y", " ", "·", " "]
     assert cells.nth(4).get_attribute("aria-label").startswith("token 5: masked")
     assert "holds 1 MASK" in page.inner_text("#outcome-a")
     assert not page.is_visible(".key-wrong")
