@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import polars as pl
+import pytest
 
 from tests.places import ROOT
 
@@ -15,6 +16,7 @@ SMALL = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_shapes_go_from_nothing_to_a_report(tmp_path):
     for room in ("pipeline", "training", "evaluation", "infra"):
         (tmp_path / room).symlink_to(ROOT / room)

@@ -46,6 +46,7 @@ def test_a_port_in_use_is_named(capsys):
         assert f"port {port} is in use" in refused(["--port", str(port)], capsys, 1)
 
 
+@pytest.mark.slow
 def test_it_says_where_it_is_and_ends_on_interrupt():
     argv = [sys.executable, "-m", "remask.infra.cli", "demo", "--port", "0", "--host", "0.0.0.0"]
     with subprocess.Popen(
