@@ -26,6 +26,7 @@ from remask.infra.reviser import MAX_STEPS, Options, Reviser, open_reviser
 from remask.infra.steps import LEGEND, step_name, summary, text_step
 from remask.models.text.prompts import Message
 from remask.pipeline.inputs.text import TextReader
+from remask.pipeline.runtime.storage import StorageError
 from remask.pipeline.runtime.terminal import complain, fail, make_console, say, visible
 
 PROMPT = "> "
@@ -182,6 +183,8 @@ def main(argv: list[str] | None = None) -> None:
         conversation = Conversation(reviser, options, arguments.length)
     except ValueError as error:
         fail("remask chat", 2, error)
+    except StorageError as error:
+        fail("remask chat", 1, error)
     console = make_console(to_stderr=True)
     if sys.stdin.isatty():
         memory = "" if conversation.remembers else "; every message is a prompt of its own"

@@ -30,6 +30,7 @@ from remask.infra.demo.guard import Guard, is_loopback
 from remask.infra.demo.line import Line
 from remask.infra.demo.offers import Offers, open_offers
 from remask.models import CheckpointError
+from remask.pipeline.runtime.storage import StorageError
 from remask.pipeline.runtime.terminal import complain, fail, say
 
 PORT = 8321
@@ -93,6 +94,8 @@ def main(argv: list[str] | None = None) -> None:
             offers = open_offers(folders)
         except (CheckpointError, ValueError) as error:
             fail("remask demo", 2, error)
+        except StorageError as error:
+            fail("remask demo", 1, error)
         server = DemoServer(offers, arguments.host)
         if not is_loopback(arguments.host):
             complain(

@@ -333,12 +333,21 @@ def test_processes_on_one_machine_fetch_a_file_once(hub, model, tmp_path):
     assert len(hub.asked("GET /me/it/resolve")) == 4  # config, checksums, two of weights
 
 
-def test_commands_say_in_one_line_that_the_hub_cannot_be_reached(tmp_path):
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("revise", "--checkpoint", "hf:me/it", 16 * "0"),
+        ("chat", "--checkpoint", "hf:me/it"),
+        ("demo", "--port", "0", "--checkpoint", "it=hf:me/it"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_commands_say_in_one_line_that_the_hub_cannot_be_reached(words, tmp_path):
     hub = HubServer()
     with hub.running():
         pass  # its port is closed again
     done = subprocess.run(
-        [sys.executable, "-m", "remask.infra.cli", "revise", "--checkpoint", "hf:me/it", 16 * "0"],
+        [sys.executable, "-m", "remask.infra.cli", *words],
         env=os.environ | hub.environment(tmp_path),
         capture_output=True,
         text=True,
@@ -346,6 +355,6 @@ def test_commands_say_in_one_line_that_the_hub_cannot_be_reached(tmp_path):
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr == (
-        f"remask revise: model hf:me/it: the hub at {hub.url} cannot be used: [Errno 111] "
+        f"remask {words[0]}: model hf:me/it: the hub at {hub.url} cannot be used: [Errno 111] "
         "Connection refused; check the connection and give the same command again\n"
     )
